@@ -228,7 +228,7 @@ static void time_wait_replace(struct sy_stack *s, struct connection *c, struct s
 	struct listener *l = listener_find(s, &t->dst, t->dport);
 	uint32_t least = c->snd_nxt;
 
-	if (!l) {
+	if (!l || l->retired) {
 		stack_refuse(s, seg);
 		return;
 	}

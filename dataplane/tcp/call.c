@@ -28,7 +28,7 @@ int sy_stack_listen(struct sy_stack *s, const struct sy_stack_endpoint *local, u
 		struct listener *l = &s->listener[i];
 		if (!l->used)
 			free = free ? free : l;
-		else if (endpoint_equal(&l->local, local))
+		else if (!l->retired && endpoint_equal(&l->local, local))
 			return -EADDRINUSE;
 	}
 	if (!free)
@@ -354,8 +354,7 @@ int sy_stack_shutdown(struct sy_stack *s, sy_stack_id id, uint64_t now_ns)
 	return 0;
 }
 
-/* The application lets go; events are no longer for it. */
-static void connection_let_go(struct sy_stack *s, struct connection *c)
+void connection_let_go(struct sy_stack *s, struct connection *c)
 {
 	c->flags &= ~(uint32_t)C_OWNED;
 	event_leave(s, c);

@@ -22,8 +22,8 @@ static bool addr_is_any(const struct sy_addr *a)
 	return sy_addr_equal(a, &none) || (sy_addr_is_v4(a) && a->w[3] == 0);
 }
 
-/* How well it fits: 0: not at all. */
-static unsigned listener_fit(const struct listener *l, const struct sy_addr *addr, uint16_t port)
+/* How well its address fits: 0: not at all. */
+static unsigned address_fit(const struct listener *l, const struct sy_addr *addr, uint16_t port)
 {
 	if (!l->used || l->local.port != port)
 		return 0;
@@ -36,6 +36,14 @@ static unsigned listener_fit(const struct listener *l, const struct sy_addr *add
 	if (l->only_v6 && sy_addr_is_v4(addr))
 		return 0;
 	return 1; /* any of both */
+}
+
+/* A retired one comes last. */
+static unsigned listener_fit(const struct listener *l, const struct sy_addr *addr, uint16_t port)
+{
+	unsigned fit = address_fit(l, addr, port);
+
+	return fit && !l->retired ? fit + 3 : fit;
 }
 
 struct listener *listener_find(struct sy_stack *s, const struct sy_addr *addr, uint16_t port)
@@ -52,6 +60,17 @@ struct listener *listener_find(struct sy_stack *s, const struct sy_addr *addr, u
 		}
 	}
 	return best;
+}
+
+bool listener_is_retired(const struct sy_stack *s, const struct sy_addr *addr, uint16_t port)
+{
+	for (uint32_t i = 0, seen = 0; seen < s->listener_count; i++) {
+		const struct listener *l = &s->listener[i];
+		seen += l->used;
+		if (l->retired && address_fit(l, addr, port))
+			return true;
+	}
+	return false;
 }
 
 sy_stack_id listener_id(const struct sy_stack *s, const struct listener *l)
@@ -296,7 +315,9 @@ struct connection *listener_arrive(struct sy_stack *s, struct listener *l,
 	/* Third: SYN. */
 	if (!(seg->flags & SY_TCP_SYN))
 		return NULL;
-	if (l->ready.count >= l->backlog)
+	if (l->retired)
+		stack_refuse(s, seg);
+	else if (l->ready.count >= l->backlog)
 		s->counters.refused_backlog++; /* the peer will ask again */
 	else if (l->half.count >= l->backlog)
 		cookie_send(s, seg);

@@ -25,6 +25,7 @@ struct listener {
 	struct sy_stack_endpoint local; /* all zero or IPv4's any: wildcards */
 	bool used, told; /* told: the application knows of the connections that wait */
 	bool only_v6;    /* the wildcard of both is that of IPv6 */
+	bool retired;    /* sy_stack_retire(): no SYNs any more */
 	uint16_t generation;
 	unsigned backlog;
 	uint64_t cookie;
@@ -35,9 +36,12 @@ struct listener {
 struct sy_stack;
 struct connection;
 
-/* The listener of a local address and port, the most specific one. NULL: none. */
+/* The listener of a local address and port, the most specific one; a retired one if there is no
+ * other. NULL: none. */
 struct listener *listener_find(struct sy_stack *s, const struct sy_addr *addr, uint16_t port);
 struct listener *listener_of(struct sy_stack *s, sy_stack_id id);
+/* Has such a listener been retired? */
+bool listener_is_retired(const struct sy_stack *s, const struct sy_addr *addr, uint16_t port);
 sy_stack_id listener_id(const struct sy_stack *s, const struct listener *l);
 
 /* A segment for a listener and no connection (RFC 9293 3.10.7.2). The connection that it has made

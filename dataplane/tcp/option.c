@@ -221,7 +221,7 @@ static bool place_info(const struct sy_stack *s, uint32_t at, struct sy_stack_in
 		                              .unread = l->ready.count,
 		                              .unsent = l->backlog,
 		                              .only_v6 = l->only_v6};
-		return l->used;
+		return l->used && !l->retired;
 	}
 	const struct connection *c = &s->connection[at - s->options.listeners];
 	if (c->state == SY_STACK_CLOSED && !(c->flags & C_OWNED))

@@ -217,6 +217,10 @@ void stack_refuse(struct sy_stack *s, const struct segment *seg)
 
 	if (seg->flags & SY_TCP_RST)
 		return;
+	if (listener_is_retired(s, &seg->view->tuple.dst, seg->view->tuple.dport)) {
+		s->counters.retired_dropped++;
+		return;
+	}
 	do {
 		m = segment_refuse(s->options.pool, seg, s->options.offload_checksum);
 	} while (!m && stack_spares(s));

@@ -237,6 +237,33 @@ int sy_stack_abort(struct sy_stack *s, sy_stack_id id, uint64_t now_ns);
 int sy_stack_error(struct sy_stack *s, sy_stack_id id);
 void sy_stack_set_cookie(struct sy_stack *s, sy_stack_id id, uint64_t cookie);
 
+/* ---- connections that another TCP goes on with (export.c) ------------------------------------ */
+
+/* What that needs, in host order. All that was sent is acknowledged. */
+struct sy_stack_export {
+	struct sy_stack_endpoint local, peer;
+	uint32_t snd_nxt, rcv_nxt; /* RFC 9293 3.3.1 */
+	uint32_t snd_wnd, snd_wnd_max, rcv_wnd;
+	uint32_t time;     /* TSval of a segment that is sent now */
+	uint32_t unread;   /* bytes before rcv_nxt that have arrived and are not read */
+	uint16_t peer_mss; /* as the peer has offered it */
+	uint8_t snd_scale, rcv_scale;
+	bool sack, timestamps, scale;
+};
+
+/* The listener accepts no more SYNs, and sy_stack_accept() returns what completes the handshake
+ * until sy_stack_close(). Until then the stack drops segments to this address and port that belong
+ * to no connection: it sends no reset, as they may be for another TCP of this host. */
+int sy_stack_retire(struct sy_stack *s, sy_stack_id listener);
+/* Copies what has arrived to `bytes`, and changes nothing. Fails with -ENOTCONN if an end has sent
+ * its last byte, with -EBUSY if this one has sent data that are not acknowledged, with -EMSGSIZE if
+ * more than `max` bytes have arrived. Data that came out of order are left to the peer, which sends
+ * them again. */
+int sy_stack_export(struct sy_stack *s, sy_stack_id id, struct sy_stack_export *out, void *bytes,
+                    size_t max, uint64_t now_ns);
+/* Another TCP has it: it ends here, and no segment is sent. The id ends. */
+int sy_stack_forget(struct sy_stack *s, sy_stack_id id);
+
 /* ---- options and facts ----------------------------------------------------------------------- */
 
 enum sy_stack_option {
@@ -432,7 +459,10 @@ struct rte_mbuf *sy_stack_reassemble(struct sy_stack *s, struct rte_mbuf *m, uin
 	X(tso_pieces, "packets that the port makes of them")                                       \
 	X(lro_packets, "packets that the port has joined from several (LRO)")                      \
 	X(orphans_ended, "closed connections ended: the peer takes nothing, or they are too many") \
-	X(level_full, "packets of the lowest level dropped: too many wait for being taken")
+	X(level_full, "packets of the lowest level dropped: too many wait for being taken")        \
+	X(exported, "connections that another TCP of this host goes on with")                      \
+	X(retired_dropped, "segments dropped: their listener has just ended, and another TCP of "  \
+	                   "this host may have their connections")
 
 struct sy_stack_counters {
 #define X(name, help) uint64_t name;

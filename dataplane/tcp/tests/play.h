@@ -10,12 +10,13 @@
 
 #include "script_segment.h"
 
-#define MS_NS   UINT64_C(1000000)
-#define PEER    4000
-#define PEERS   8 /* ports from there on */
-#define OUT_MAX 256
-#define KEPT    26   /* names of numbers: a letter */
-#define ENDS    1024 /* segments of a round */
+#define MS_NS    UINT64_C(1000000)
+#define PEER     4000
+#define PEER_ISS UINT32_C(0xfffffa00) /* wraps early */
+#define PEERS    8                    /* ports from there on */
+#define OUT_MAX  256
+#define KEPT     26   /* names of numbers: a letter */
+#define ENDS     1024 /* segments of a round */
 
 /* A first number of the stack's, and when it was chosen. */
 struct kept {
@@ -88,5 +89,11 @@ void do_keep(struct play *p, char *words);
 void do_apart(struct play *p, char *words);
 void do_unlike(struct play *p, char *words);
 void do_reboot(struct play *p, char *words);
+
+/* Steps about connections that another TCP goes on with (play_export.c). */
+void do_retire(struct play *p, char *words);
+void do_export(struct play *p, char *words);
+void do_stays(struct play *p, char *words);
+void do_forget(struct play *p, char *words);
 
 #endif

@@ -358,6 +358,8 @@ static const struct {
         {"lost", do_lost},     {"gaps", do_gaps},
         {"keep", do_keep},     {"apart", do_apart},
         {"unlike", do_unlike}, {"reboot", do_reboot},
+        {"retire", do_retire}, {"export", do_export},
+        {"stays", do_stays},   {"forget", do_forget},
 };
 
 bool step_play(struct play *p, const char *step, char *words)

@@ -3,7 +3,6 @@
 
 #define START_NS UINT64_C(5000000000000)
 #define PORT     80
-#define PEER_ISS UINT32_C(0xfffffa00) /* wraps early */
 #define SECRET   "0123456789abcde"
 
 /* ---- packets --------------------------------------------------------------------------------- */

@@ -27,11 +27,13 @@
  *     keep A [PORT]              the stack's first number is A (a letter)
  *     apart A B N                B is N beyond A; unlike A B: by more than the clock is, or less
  *     reboot SECRET              another stack, which knows nothing but the time
- *     rounds N MS [BYTES]        the window is filled (by BYTES: or less); N times, MS later, each
- *                                segment is acknowledged and the window filled again
- *     lost MS                    the same once, but the first segment is lost, and sent again
- *     gaps N                     the peer sends N times a byte, each behind one that is missing
- *     +MS                        time passes; the stack sends at the end of it at the earliest
+ *     retire                     of the listener           forget     another TCP has it
+ *     export SND RCV WND UNREAD MSS SCALE TIME, OPTIONS    what sy_stack_export() says, and the
+ * bytes stays E                    it refuses, with this error rounds N MS [BYTES]        the
+ * window is filled (by BYTES: or less); N times, MS later, each segment is acknowledged and the
+ * window filled again lost MS                    the same once, but the first segment is lost, and
+ * sent again gaps N                     the peer sends N times a byte, each behind one that is
+ * missing +MS                        time passes; the stack sends at the end of it at the earliest
  *     ~MS                        time passes until the stack sends, at most so much
  *     < SEGMENT                  the peer sends            > SEGMENT  the stack sends
  *     >* FLAGS FIRST:END LEN     the stack sends it in segments of LEN; PSH may be set
