@@ -249,9 +249,9 @@ static int accept_wait(struct sock *l, int fd, struct sockaddr *addr, socklen_t 
 				object_notify(&l->o);
 			return rc;
 		}
-		rc = REAL(accept4)(fd, addr, len, flags);
-		if (rc < 0 && errno != EAGAIN)
-			return -errno;
+		rc = kernel_accept(l, fd, addr, len, flags);
+		if (rc < 0 && rc != -EAGAIN)
+			return rc;
 		if (rc >= 0) {
 			table_put(rc, NULL);
 			return rc;

@@ -142,6 +142,9 @@ static void leave_prepare(struct leave *l)
 	if (l->locked) {
 		serve_pause(true);
 		runner_turn();
+		for (const struct sock *s = all_socks; s; s = s->next)
+			if (s->o.kind == OBJECT_LISTENER)
+				listener_export(s);
 		relays_exec();
 		if (has_connections() && !heir_start(l))
 			sy_log(SY_LOG_ERROR, "run",

@@ -7,6 +7,10 @@
  *
  * Handlers that are set by other ways than these functions are called as ever: what they call
  * inside the stack fails with EAGAIN.
+ *
+ * A process with a stack also has a handler where the program wants a signal to end it: other
+ * processes get the connections that it has not accepted
+ * (docs/design/0067-reload-without-a-gap.md).
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -128,6 +132,45 @@ void signals_admit(void)
 	errno = code;
 }
 
+/* ---- signals that end the process ------------------------------------------------------------ */
+
+static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+static void end_process(int number, siginfo_t *info, void *context)
+{
+	serve_killed();
+	REAL(sigaction)(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+	syscall(SYS_tgkill, getpid(), gettid(), number); /* comes when this returns */
+}
+
+static void end_arm(int number, int flags)
+{
+	const struct sigaction a = {.sa_sigaction = enter, .sa_flags = SA_SIGINFO | SA_RESTART};
+
+	kept[number].flags = flags;
+	__atomic_store_n(&kept[number].call, end_process, __ATOMIC_RELEASE);
+	REAL(sigaction)(number, &a, NULL);
+}
+
+/* The default action of the first process of a namespace is none. */
+static bool is_ending(int number)
+{
+	for (unsigned i = 0; i < SY_ARRAY_LEN(ending); i++)
+		if (ending[i] == number)
+			return runner.stack && getpid() != 1;
+	return false;
+}
+
+void signals_arm(void)
+{
+	struct sigaction a;
+
+	for (unsigned i = 0; i < SY_ARRAY_LEN(ending); i++)
+		if (is_ending(ending[i]) && !REAL(sigaction)(ending[i], NULL, &a) &&
+		    a.sa_handler == SIG_DFL)
+			end_arm(ending[i], a.sa_flags);
+}
+
 /* ---- how a program sets them ----------------------------------------------------------------- */
 
 /* A fault is of what the thread does: it cannot wait. */
@@ -156,12 +199,18 @@ PRELOAD_EXPORT int sigaction(int number, const struct sigaction *new, struct sig
 	}
 	if (REAL(sigaction)(number, new ? &a : NULL, &before))
 		return -1;
+	if (new &&new->sa_handler == SIG_DFL && is_ending(number))
+		end_arm(number, new->sa_flags);
 	if (!old)
 		return 0;
 	*old = before;
 	if (before.sa_sigaction == enter) {
 		old->sa_sigaction = call;
 		old->sa_flags = (before.sa_flags & ~SAME_FLAGS) | (flags & SAME_FLAGS);
+		if (call == end_process) {
+			old->sa_handler = SIG_DFL;
+			old->sa_flags = flags;
+		}
 	}
 	return 0;
 }
@@ -175,9 +224,12 @@ static sighandler_t set_by(sighandler_t (*real)(int, sighandler_t), int number, 
 
 	if (before == SIG_ERR)
 		return before;
-	if (!REAL(sigaction)(number, NULL, &a) && is_function(&a) && a.sa_handler == new)
+	if (!REAL(sigaction)(number, NULL, &a) && a.sa_handler == new &&
+	    (is_function(&a) || new == SIG_DFL))
 		sigaction(number, &a, NULL);
-	return (any)before == (any)enter ? (sighandler_t)(any)call : before;
+	if ((any)before != (any)enter)
+		return before;
+	return call == end_process ? SIG_DFL : (sighandler_t)(any)call;
 }
 
 #define SETTERS(X) X(signal) X(ssignal) X(bsd_signal) X(sysv_signal) X(__sysv_signal) X(sigset)

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -133,7 +134,20 @@ static int prepare(struct keeper *k, struct sy_error *err)
 			return sy_fail(err, errno, "sockets between workers: %s", strerror(errno));
 	if (rc && !err->text[0])
 		return sy_fail(err, -rc, "the XDP program's maps: %s", strerror(-rc));
+	if (!rc)
+		rc = repair_open(err);
 	return rc ? rc : keeper_listen_open(k, err);
+}
+
+/* For connections that wait for a process to accept them; the program's own limit stays. */
+static void descriptors_raise(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 int main(int argc, char **argv)
@@ -165,6 +179,7 @@ int main(int argc, char **argv)
 		keeper_hooks_close(&k);
 		return 2;
 	}
+	descriptors_raise();
 	int status = run(&k, program, signals);
 	keeper_hooks_close(&k);
 	return status;

@@ -15,7 +15,7 @@
 #include "steer.h"
 
 #define KEEPER_PEERS 128 /* processes */
-#define KEEPER_POLLS (2 * KEEPER_PEERS + 1)
+#define KEEPER_POLLS (2 * KEEPER_PEERS + 2)
 #define KEEPER_PORTS 256 /* of one process */
 
 struct keeper_options {
@@ -98,6 +98,25 @@ bool port_is_served(const struct port *port);
 /* Looks for ports at which Linux has no connection any more. Each MESSAGE_BEAT_MS. */
 void ports_look(struct keeper *k, uint64_t now_ns);
 
+/* Does the process listen there, or did it, as a worker that still has connections? */
+bool port_is_of(const struct peer *p, const struct sy_addr *addr, uint16_t port);
+/* Linux is about to have a connection there. */
+int port_share(struct keeper *k, const struct sy_addr *addr, uint16_t port);
+
+/* Connections of the stack that become Linux's (keeper_repair.c). */
+int repair_open(struct sy_error *err);
+/* An epoll instance: readable when repair_serve() is to be called. */
+int repair_fd(void);
+void repair_serve(struct keeper *k);
+/* Makes a socket of the connection, with what it has received, and a ticket for it. Fails with
+ * -EACCES if the process is no worker, or may not have such a connection; -ECONNREFUSED if no
+ * process listens there; -ENOSPC. */
+int repair_add(struct keeper *k, const struct peer *p, const struct message_request *q,
+               const struct message_connection *c, const uint8_t *unread);
+/* fd: an accepted ticket, or -1. Returns the socket of its connection, and ends the ticket. Fails
+ * with -ENOENT if it is none. */
+int repair_take(const struct keeper *k, const struct peer *p, int fd);
+
 /* Workers (keeper_workers.c). */
 /* Both fail with -EINPROGRESS if a queue is not free yet: call worker_bind() later. */
 int worker_start(struct keeper *k, struct peer *p);
@@ -130,6 +149,8 @@ void keeper_hooks_close(struct keeper *k);
 
 /* io_uring_setup() fails in this process and its children (keeper_filter.c). */
 int keeper_filter(void);
+/* Is a socket of this process's network namespace? */
+bool is_in_namespace(const struct keeper *k, int fd);
 
 int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char ***command,
                          struct sy_error *err);

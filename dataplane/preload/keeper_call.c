@@ -77,19 +77,22 @@ static int keeper_connect(void)
 	return 0;
 }
 
-static uint32_t fds_due(const struct message_answer *a)
+static uint32_t fds_due(enum message_type type, const struct message_answer *a)
 {
+	if (type != MESSAGE_START)
+		return type == MESSAGE_TAKE;
 	return 2 + a->queues + (a->workers > 1 ? 1 + a->workers : 0) + 2 + !!a->large;
 }
 
 /* fd: those that came. */
-static int answer_check(const struct message_answer *a, const int *fd, const struct msghdr *m)
+static int answer_check(enum message_type type, const struct message_answer *a, const int *fd,
+                        const struct msghdr *m)
 {
 	if (a->queues > MESSAGE_QUEUES || !a->workers || a->workers > MESSAGE_WORKERS ||
 	    a->worker >= a->workers || a->addresses > MESSAGE_ADDRESSES ||
 	    a->ports > MESSAGE_PORTS || (m->msg_flags & (MSG_CTRUNC | MSG_TRUNC)))
 		return -EPROTO;
-	for (uint32_t i = 0; fd && !a->rc && i < fds_due(a); i++)
+	for (uint32_t i = 0; fd && !a->rc && i < fds_due(type, a); i++)
 		if (fd[i] < 0)
 			return -EPROTO;
 	return a->rc;
@@ -105,26 +108,35 @@ static void fds_take(struct msghdr *m, int *fd)
 		memcpy(fd, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
 }
 
-static int request_send(struct message_request *q, int give, int flags)
+/* What a request carries beside itself. */
+struct load {
+	int fd; /* -1: none */
+	struct iovec more[2];
+};
+
+static const struct load no_load = {.fd = -1};
+
+static int request_send(struct message_request *q, const struct load *load, int flags)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
-	struct iovec iov = {q, sizeof(*q)};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct iovec iov[] = {{q, sizeof(*q)}, load->more[0], load->more[1]};
+	struct msghdr m = {.msg_iov = iov, .msg_iovlen = SY_ARRAY_LEN(iov)};
 
 	q->version = MESSAGE_VERSION;
 	memcpy(q->secret, secret, sizeof(secret));
-	if (give >= 0) {
+	if (load->fd >= 0) {
 		m.msg_control = control;
 		m.msg_controllen = sizeof(control);
 		*CMSG_FIRSTHDR(&m) = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)),
 		                                      .cmsg_level = SOL_SOCKET,
 		                                      .cmsg_type = SCM_RIGHTS};
-		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &give, sizeof(give));
+		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &load->fd, sizeof(load->fd));
 	}
 	return REAL(sendmsg)(connection, &m, MSG_NOSIGNAL | flags) < 0 ? -errno : 0;
 }
 
-static int call_once(struct message_request *q, struct message_answer *a, int give, int *fd)
+static int call_once(struct message_request *q, const struct load *load, struct message_answer *a,
+                     int *fd)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(MESSAGE_FDS * sizeof(int))];
 	struct iovec iov = {a, sizeof(*a)};
@@ -134,7 +146,7 @@ static int call_once(struct message_request *q, struct message_answer *a, int gi
 
 	if (rc)
 		return rc;
-	rc = request_send(q, give, 0);
+	rc = request_send(q, load, 0);
 	if (rc)
 		return rc;
 	if (fd) {
@@ -148,7 +160,7 @@ static int call_once(struct message_request *q, struct message_answer *a, int gi
 		return n < 0 ? -errno : -EPIPE;
 	if (fd)
 		fds_take(&m, fd);
-	rc = answer_check(a, fd, &m);
+	rc = answer_check(q->type, a, fd, &m);
 	for (unsigned i = 0; rc && fd && i < MESSAGE_FDS; i++)
 		if (fd[i] >= 0)
 			REAL(close)(fd[i]);
@@ -160,17 +172,18 @@ static bool is_closed(int rc)
 	return rc == -EPIPE || rc == -ECONNRESET;
 }
 
-/* give: a descriptor to send, or -1. fd: space for MESSAGE_FDS; NULL: none come. Fails with -EUSERS
- * if the parent has no slot for this process. It may have closed an idle connection. */
-static int call(struct message_request *q, struct message_answer *a, int give, int *fd)
+/* fd: space for MESSAGE_FDS; NULL: none come. Fails with -EUSERS if the parent has no slot for this
+ * process. It may have closed an idle connection. */
+static int call_with(struct message_request *q, const struct load *load, struct message_answer *a,
+                     int *fd)
 {
 	static bool warned;
 	bool kept = connection >= 0;
-	int rc = call_once(q, a, give, fd);
+	int rc = call_once(q, load, a, fd);
 
 	if (is_closed(rc)) {
 		keeper_forget();
-		rc = kept ? call_once(q, a, give, fd) : rc;
+		rc = kept ? call_once(q, load, a, fd) : rc;
 	}
 	if (!is_closed(rc))
 		return rc;
@@ -184,6 +197,11 @@ static int call(struct message_request *q, struct message_answer *a, int give, i
 	return -EUSERS;
 }
 
+static int call(struct message_request *q, struct message_answer *a)
+{
+	return call_with(q, &no_load, a, NULL);
+}
+
 const struct message_answer *keeper_config(void)
 {
 	struct message_request q = {.type = MESSAGE_CONFIG};
@@ -192,7 +210,7 @@ const struct message_answer *keeper_config(void)
 
 	if (!asked && (again_ns == 0 || sy_clock_ns() >= again_ns)) {
 		asked = true; /* what it calls may come here */
-		int rc = call(&q, &config, -1, NULL);
+		int rc = call(&q, &config);
 		asked = rc != -EUSERS;
 		again_ns = sy_clock_ns() + AGAIN_NS;
 		if (rc)
@@ -226,9 +244,9 @@ bool keeper_serves_port(uint16_t port)
 int keeper_start(struct message_answer *out, int fd[MESSAGE_FDS])
 {
 	struct message_request q = {.type = MESSAGE_START};
-	int rc = call(&q, out, -1, fd);
+	int rc = call_with(&q, &no_load, out, fd);
 
-	for (uint32_t i = 0; !rc && i < fds_due(out); i++)
+	for (uint32_t i = 0; !rc && i < fds_due(q.type, out); i++)
 		fd[i] = table_own(fd[i]);
 	return rc == -EUSERS ? -EBUSY : rc;
 }
@@ -238,7 +256,7 @@ int keeper_bound(void)
 	struct message_request q = {.type = MESSAGE_BOUND};
 	struct message_answer a;
 
-	return call(&q, &a, -1, NULL);
+	return call(&q, &a);
 }
 
 static int descriptor_of(const struct sock *s)
@@ -261,7 +279,7 @@ int keeper_yield(const struct sock *s, bool passes)
 	struct message_answer a;
 
 	q.serves = passes;
-	return call(&q, &a, -1, NULL);
+	return call(&q, &a);
 }
 
 /* There is no answer. A keeper that is busy is sent the next one. */
@@ -270,16 +288,53 @@ void keeper_beat(void)
 	struct message_request q = {.type = MESSAGE_BEAT};
 
 	if (connection >= 0)
-		request_send(&q, -1, MSG_DONTWAIT);
+		request_send(&q, &no_load, MSG_DONTWAIT);
 }
 
 int keeper_listen(const struct sock *s, bool on, bool serves)
 {
 	struct message_request q = request_of(on ? MESSAGE_LISTEN : MESSAGE_UNLISTEN, s);
+	const struct load load = {.fd = on ? descriptor_of(s) : -1};
 	struct message_answer a;
 
 	q.serves = serves;
-	return call(&q, &a, on ? descriptor_of(s) : -1, NULL);
+	return call_with(&q, &load, &a, NULL);
+}
+
+int keeper_export(const struct sy_stack_export *e, bool v6, void *unread)
+{
+	struct message_request q = {
+	        .type = MESSAGE_EXPORT, .addr = e->local.addr, .port = e->local.port};
+	struct message_connection c = {.peer = e->peer.addr,
+	                               .peer_port = e->peer.port,
+	                               .v6 = v6,
+	                               .snd_nxt = e->snd_nxt,
+	                               .rcv_nxt = e->rcv_nxt,
+	                               .snd_wnd = e->snd_wnd,
+	                               .snd_wnd_max = e->snd_wnd_max,
+	                               .rcv_wnd = e->rcv_wnd,
+	                               .time = e->time,
+	                               .unread = e->unread,
+	                               .mss = e->peer_mss,
+	                               .snd_scale = e->snd_scale,
+	                               .rcv_scale = e->rcv_scale,
+	                               .sack = e->sack,
+	                               .timestamps = e->timestamps,
+	                               .scale = e->scale};
+	const struct load load = {.fd = -1, .more = {{&c, sizeof(c)}, {unread, e->unread}}};
+	struct message_answer a;
+
+	return call_with(&q, &load, &a, NULL);
+}
+
+int keeper_take(int ticket)
+{
+	struct message_request q = {.type = MESSAGE_TAKE};
+	const struct load load = {.fd = ticket};
+	struct message_answer a;
+	int fd[MESSAGE_FDS], rc = call_with(&q, &load, &a, fd);
+
+	return rc ? rc : fd[0];
 }
 
 /* Without a parent nothing depends on it. */
@@ -289,7 +344,7 @@ void keeper_move(void)
 	struct message_answer a;
 
 	if (connection >= 0)
-		call(&q, &a, -1, NULL);
+		call(&q, &a);
 }
 
 void keeper_forget(void)

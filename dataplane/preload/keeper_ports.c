@@ -258,7 +258,7 @@ static bool option_is(int fd, int level, int name, int wanted)
 /* Linux lets another program's socket listen at the same address and port in another network
  * namespace or on another device: a user may have a namespace of his own, where all ports are his.
  */
-static bool is_in_namespace(const struct keeper *k, int fd)
+bool is_in_namespace(const struct keeper *k, int fd)
 {
 	uint64_t ours = 0, cookie = 0;
 	socklen_t len = sizeof(ours), cookie_len = sizeof(cookie);
@@ -358,6 +358,28 @@ static struct port *port_find(struct peer *p, const struct port *port)
 		if (port_equal(&p->port[i], port))
 			return &p->port[i];
 	return NULL;
+}
+
+bool port_is_of(const struct peer *p, const struct sy_addr *addr, uint16_t port)
+{
+	for (unsigned i = 0; i < p->ports; i++)
+		if (p->port[i].port == port && port_covers(&p->port[i], addr))
+			return true;
+	return false;
+}
+
+int port_share(struct keeper *k, const struct sy_addr *addr, uint16_t port)
+{
+	struct steered *at = steered_find(addr, port);
+
+	if (!at)
+		return -ENOENT;
+	at->pause_ns = SECOND;
+	at->look_ns = sy_clock_ns() + at->pause_ns;
+	if (at->to.shared)
+		return 0;
+	at->to.shared = 1;
+	return steer_port(k->steer, addr, port, &at->to);
 }
 
 int port_listen(struct keeper *k, struct peer *p, const struct port *port, bool on, int fd)

@@ -66,10 +66,19 @@ static int peer_move(struct peer *p, pid_t pid)
 	return 0;
 }
 
-/* fd: what came along, or -1. pid: the process that has sent it. */
-static int request_do(struct keeper *k, struct peer *p, const struct message_request *q, int fd,
-                      pid_t pid)
+/* A request and what came along. */
+struct received {
+	struct message_request q;
+	struct message_connection connection; /* EXPORT */
+	uint8_t unread[MESSAGE_UNREAD];
+	int fd;    /* -1: none */
+	pid_t pid; /* of the sender, as the kernel says */
+};
+
+/* *give: a descriptor for the answer. */
+static int request_do(struct keeper *k, struct peer *p, const struct received *r, int *give)
 {
+	const struct message_request *q = &r->q;
 	const struct port port = {
 	        .addr = q->addr, .port = q->port, .v6_only = q->v6_only, .serves = q->serves != 0};
 	int rc;
@@ -91,14 +100,19 @@ static int request_do(struct keeper *k, struct peer *p, const struct message_req
 		return worker_bound(k, p);
 	case MESSAGE_LISTEN:
 	case MESSAGE_UNLISTEN:
-		return port_listen(k, p, &port, q->type == MESSAGE_LISTEN, fd);
+		return port_listen(k, p, &port, q->type == MESSAGE_LISTEN, r->fd);
 	case MESSAGE_YIELD:
 		return port_yield(k, p, &port);
 	case MESSAGE_BEAT:
 		p->beat_ns = sy_clock_ns();
 		return 0;
 	case MESSAGE_MOVE:
-		return peer_move(p, pid);
+		return peer_move(p, r->pid);
+	case MESSAGE_EXPORT:
+		return repair_add(k, p, q, &r->connection, r->unread);
+	case MESSAGE_TAKE:
+		*give = repair_take(k, p, r->fd);
+		return *give < 0 ? *give : 0;
 	}
 	return -EPROTO;
 }
@@ -123,15 +137,17 @@ static unsigned worker_fds(const struct keeper *k, const struct peer *p,
 	return n;
 }
 
-static int answer_send(struct keeper *k, struct peer *p, const struct message_answer *a)
+/* give: a descriptor that it brings, or -1. */
+static int answer_send(struct keeper *k, struct peer *p, const struct message_answer *a, int give)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(MESSAGE_FDS * sizeof(int))] = {0};
 	struct iovec iov = {(void *)a, sizeof(*a)};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
 	int fd[MESSAGE_FDS];
 
-	if (a->queues) {
-		size_t len = worker_fds(k, p, a, fd) * sizeof(int);
+	fd[0] = give;
+	size_t len = (a->queues ? worker_fds(k, p, a, fd) : give >= 0) * sizeof(int);
+	if (len) {
 		m.msg_control = control;
 		m.msg_controllen = CMSG_SPACE(len);
 		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
@@ -159,14 +175,15 @@ static void peer_end(struct keeper *k, struct peer *p)
 	p->ports = 0;
 }
 
-/* fd: what came along, or -1. pid: the process that has sent it, which the kernel names. */
-static ssize_t request_receive(const struct peer *p, struct message_request *q, int *fd, pid_t *pid)
+static ssize_t request_receive(const struct peer *p, struct received *r)
 {
 	_Alignas(struct cmsghdr) char
 	        control[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
-	struct iovec iov = {q, sizeof(*q)};
-	struct msghdr m = {.msg_iov = &iov,
-	                   .msg_iovlen = 1,
+	struct iovec iov[] = {{&r->q, sizeof(r->q)},
+	                      {&r->connection, sizeof(r->connection)},
+	                      {r->unread, sizeof(r->unread)}};
+	struct msghdr m = {.msg_iov = iov,
+	                   .msg_iovlen = SY_ARRAY_LEN(iov),
 	                   .msg_control = control, /* the kernel closes further descriptors */
 	                   .msg_controllen =
 	                           CMSG_SPACE(sizeof(struct ucred)) + CMSG_LEN(sizeof(int))};
@@ -174,51 +191,61 @@ static ssize_t request_receive(const struct peer *p, struct message_request *q, 
 	struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
 	struct ucred sender = {0};
 
-	*fd = -1;
+	r->fd = -1;
 	for (; c; c = CMSG_NXTHDR(&m, c)) {
 		if (c->cmsg_level != SOL_SOCKET)
 			continue;
 		if (c->cmsg_type == SCM_CREDENTIALS)
 			memcpy(&sender, CMSG_DATA(c), sizeof(sender));
-		if (c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(*fd)))
-			memcpy(fd, CMSG_DATA(c), sizeof(*fd));
+		if (c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(r->fd)))
+			memcpy(&r->fd, CMSG_DATA(c), sizeof(r->fd));
 	}
-	*pid = sender.pid;
+	r->pid = sender.pid;
 	return n;
 }
 
-/* rc: of the request. START has an answer of its own. */
-static void peer_answer(struct keeper *k, struct peer *p, int rc, bool start)
+/* Has a message of n bytes what its type says? */
+static bool is_complete(const struct received *r, ssize_t n)
+{
+	if (n < (ssize_t)sizeof(r->q) || r->q.type != MESSAGE_EXPORT)
+		return n == sizeof(r->q);
+	n -= (ssize_t)(sizeof(r->q) + sizeof(r->connection));
+	return n >= 0 && n == (ssize_t)r->connection.unread;
+}
+
+/* rc: of the request. START has an answer of its own. give: as of answer_send(). */
+static void peer_answer(struct keeper *k, struct peer *p, int rc, bool start, int give)
 {
 	struct message_answer a = start && !rc ? p->answer : k->options.config;
 
 	a.rc = rc;
-	if (answer_send(k, p, &a))
+	if (answer_send(k, p, &a, give))
 		peer_end(k, p);
+	if (give >= 0)
+		close(give);
 }
 
 static void peer_serve(struct keeper *k, struct peer *p)
 {
-	struct message_request q;
-	pid_t pid;
-	int fd;
-	ssize_t n = request_receive(p, &q, &fd, &pid);
+	static struct received r;
+	ssize_t n = request_receive(p, &r);
+	int give = -1, rc;
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (n != sizeof(q) || p->binds || memcmp(q.secret, k->secret, sizeof(q.secret))) {
-		if (fd >= 0)
-			close(fd);
+	if (!is_complete(&r, n) || p->binds || memcmp(r.q.secret, k->secret, sizeof(r.q.secret))) {
+		if (r.fd >= 0)
+			close(r.fd);
 		peer_end(k, p);
 		return;
 	}
 	p->known = true;
 	p->request = ++requests;
-	int rc = request_do(k, p, &q, fd, pid);
-	if (fd >= 0)
-		close(fd);
-	if (rc != -EINPROGRESS && q.type != MESSAGE_BEAT)
-		peer_answer(k, p, rc, q.type == MESSAGE_START);
+	rc = request_do(k, p, &r, &give);
+	if (r.fd >= 0)
+		close(r.fd);
+	if (rc != -EINPROGRESS && r.q.type != MESSAGE_BEAT)
+		peer_answer(k, p, rc, r.q.type == MESSAGE_START, give);
 }
 
 static void binds_continue(struct keeper *k)
@@ -228,7 +255,7 @@ static void binds_continue(struct keeper *k)
 		if (rc == -EINPROGRESS)
 			continue;
 		workers_note(k);
-		peer_answer(k, &peer[i], rc, true);
+		peer_answer(k, &peer[i], rc, true, -1);
 	}
 }
 
@@ -333,6 +360,7 @@ unsigned keeper_peers(struct keeper *k, struct pollfd *p)
 	unsigned n = 0;
 
 	p[n++] = (struct pollfd){.fd = k->listener, .events = POLLIN};
+	p[n++] = (struct pollfd){.fd = repair_fd(), .events = POLLIN};
 	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
 		if (!peer[i].fd)
 			continue;
@@ -359,7 +387,9 @@ static void readable_serve(struct keeper *k, int fd)
 void keeper_serve(struct keeper *k, const struct pollfd *p, unsigned count)
 {
 	binds_continue(k);
-	for (unsigned n = 1; n < count; n++)
+	if (p[1].revents)
+		repair_serve(k);
+	for (unsigned n = 2; n < count; n++)
 		if (p[n].revents)
 			readable_serve(k, p[n].fd);
 	if (p[0].revents)

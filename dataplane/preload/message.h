@@ -9,7 +9,7 @@
 #include <sy_base.h>
 
 #define MESSAGE_ENV        "STEELYARD_RUN" /* <keeper's abstract socket>:<secret, 32 hex digits> */
-#define MESSAGE_VERSION    8
+#define MESSAGE_VERSION    9
 #define MESSAGE_SECRET     16
 #define MESSAGE_ADDRESSES  16
 #define MESSAGE_QUEUES     16 /* of a worker */
@@ -19,6 +19,7 @@
 #define MESSAGE_TX_RING    2048 /* and its completions */
 #define MESSAGE_WORKERS    32
 #define MESSAGE_BEAT_MS    250
+#define MESSAGE_UNREAD     65536 /* bytes of a connection that is exported, at most */
 /* START: the link, the packets' memory, the queues' sockets; with several workers also the own end
  * for packets that others hand over, and each worker's other end; at the end what orders hooks, a
  * socket and a page (sy_hook_seat.h), and if it was asked for, the socket for large segments. */
@@ -34,6 +35,11 @@ enum message_type {
 	MESSAGE_YIELD, /* connections wait too long for the program to accept them */
 	MESSAGE_BEAT,  /* the stack runs, each MESSAGE_BEAT_MS. No answer */
 	MESSAGE_MOVE,  /* the process that sends this has the stack of the one that has connected */
+	MESSAGE_EXPORT, /* Linux's TCP goes on with a connection that no thread has accepted. Its
+	                   address and port here are the request's; struct message_connection and
+	                   its bytes follow */
+	MESSAGE_TAKE, /* the process has accepted a ticket, which comes along. The answer brings the
+	                 connection that it stands for */
 };
 
 /* Which connections children of fork() get (docs/design/0062-relays.md). */
@@ -53,6 +59,19 @@ struct message_request {
 	uint16_t v6_only;
 	uint32_t serves; /* LISTEN: 1: it also waits there for connections. YIELD: 1: it accepts
 	                    them for other processes, and has warned of that */
+};
+
+/* In host order, but ports and addresses. docs/design/0067-reload-without-a-gap.md. */
+struct message_connection {
+	struct sy_addr peer;
+	uint16_t peer_port;
+	uint16_t v6; /* 1: the socket is one of IPv6, also for a peer of IPv4 */
+	uint32_t snd_nxt, rcv_nxt, snd_wnd, snd_wnd_max, rcv_wnd;
+	uint32_t time;   /* TSval of a segment that is sent now */
+	uint32_t unread; /* bytes that follow, which end before rcv_nxt */
+	uint16_t mss;    /* the peer's */
+	uint8_t snd_scale, rcv_scale;
+	uint8_t sack, timestamps, scale, zero; /* 1: both sides have agreed to use it */
 };
 
 struct message_answer {

@@ -198,6 +198,8 @@ void serve_passed(int fd);
 void serve_accepted(struct sock *s);
 /* The process ends. */
 void serve_exit(void);
+/* Not locked. A signal is about to end it. Keeps the lock, so that nothing changes any more. */
+void serve_killed(void);
 /* Linux takes new connections from here on, or no longer: the process is about to execute a
  * program.
  */
@@ -207,6 +209,19 @@ void serve_check(void);
 /* In the parent; in the child. */
 void serve_forked(void);
 void serve_forget_all(void);
+
+/* ---- connections that no thread has accepted (backlog.c) ------------------------------------- */
+
+/* Locked, as all of these but the last. The process listens there no more: Linux's TCP goes on with
+ * them. */
+void listener_retire(struct sock *s);
+/* The same of those that are complete; the listener stays. */
+void listener_export(const struct sock *s);
+/* What has come to them since, at each turn. */
+void retired_turn(void);
+void retired_forget(void); /* a child process: they are its parent's */
+/* accept4() of the kernel's listening socket. A negative errno. */
+int kernel_accept(const struct sock *l, int fd, struct sockaddr *addr, socklen_t *len, int flags);
 
 /* ---- the lock, and threads that sleep (waiter.c) --------------------------------------------- */
 
@@ -301,6 +316,10 @@ int signals_epoll(const struct signals *s, int epfd, struct epoll_event *e, int 
 /* Not locked: handlers run. Keeps errno. */
 void signals_release(struct signals *s);
 
+/* Locked. The process has a stack from here on: what it has not accepted is to outlive it
+ * (handlers.c).
+ */
+void signals_arm(void);
 /* Has a signal come inside the stack (handlers.c)? Then all are blocked; what the program blocks.
  */
 bool signals_deferred(sigset_t *program);
@@ -358,6 +377,11 @@ int keeper_listen(const struct sock *s, bool on, bool serves);
 /* The program does not accept what waits there, or passes it on to other processes. Returns 1 if
  * other processes wait there. */
 int keeper_yield(const struct sock *s, bool passes);
+/* The parent makes a socket of Linux's of this connection, and a process at its port accepts it.
+ * v6: one of IPv6, whichever the addresses are. */
+int keeper_export(const struct sy_stack_export *e, bool v6, void *unread);
+/* Returns the connection that an accepted ticket stands for. Fails with -ENOENT if it is none. */
+int keeper_take(int ticket);
 void keeper_beat(void);
 void keeper_forget(void); /* after fork() */
 /* This process goes on for the one that has connected. */

@@ -313,6 +313,7 @@ int runner_start(void)
 		if (s->o.kind == OBJECT_LISTENER && s->used)
 			runner_listen(s);
 	sets_started();
+	signals_arm();
 	sy_log(SY_LOG_INFO, "run", "pid %d is worker %u of %u: %u queues of %s from %u", getpid(),
 	       c.worker, c.workers, c.queues, c.ifname, c.queue[0]);
 	errno = code;
@@ -415,13 +416,13 @@ static void drain(void)
 		return;
 	serve_exit();
 	for (struct sock *s = all_socks; s; s = s->next) {
+		if (s->o.kind == OBJECT_LISTENER)
+			listener_retire(s);
 		if (s->id == SY_STACK_NONE || s->relay)
 			continue;
 		sy_stack_set_cookie(runner.stack, s->id, 0);
 		sy_stack_close(runner.stack, s->id, sy_clock_ns());
 		s->id = SY_STACK_NONE;
-		if (s->id_v4)
-			sy_stack_close(runner.stack, s->id_v4, sy_clock_ns());
 	}
 	relays_linger();
 	idle = sy_patience_begin(DRAIN_NS, DRAIN_STEP_NS);
@@ -481,9 +482,10 @@ static void fork_parent(void)
 {
 	if (bequeaths)
 		return;
+	if (!fork_locked)
+		return;
 	serve_forked();
-	if (fork_locked)
-		runner_unlock();
+	runner_unlock();
 }
 
 /* The stack stays with the parent. Listeners are the child's as well; connections are not. */
@@ -507,6 +509,7 @@ static void fork_child(void)
 	runner = (struct runner){.due_ns = NEVER, .refused = !fork_locked};
 	link_fd = large_fd = -1;
 	relays_forget();
+	retired_forget();
 	for (struct sock *s = all_socks; s; s = s->next) {
 		s->id = s->id_v4 = SY_STACK_NONE;
 		s->o.links = NULL; /* the threads that wait are the parent's */

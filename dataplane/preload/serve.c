@@ -24,6 +24,8 @@
 #define LOOK_MAX_NS (2 * MESSAGE_BEAT_MS * MS)
 /* The program computes if its threads get more than this part of a core. */
 #define COMPUTES 10
+/* For the end of handshakes, in a process that a signal ends. */
+#define HANDSHAKE_MS 200
 
 static struct sock *listeners; /* by next_listener */
 
@@ -109,6 +111,25 @@ void serve_exit(void)
 	}
 }
 
+void serve_killed(void)
+{
+	const struct timespec gap = {.tv_nsec = (long)MS};
+	struct sy_stack_usage use;
+
+	if (!runner.stack || runner.pid != getpid() || !listeners || !runner_lock())
+		return;
+	serve_exit();
+	for (struct sock *s = listeners; s; s = s->next_listener)
+		listener_retire(s);
+	for (unsigned i = 0; i < HANDSHAKE_MS; i++) {
+		sy_stack_usage(runner.stack, &use);
+		if (!use.half_open)
+			break;
+		nanosleep(&gap, NULL);
+		runner_turn();
+	}
+}
+
 void serve_pause(bool on)
 {
 	for (const struct sock *s = listeners; s; s = s->next_listener)
@@ -147,15 +168,9 @@ static void unaccepted_leave(struct sock *s)
 	s->passes = true;
 	sy_log(SY_LOG_WARN, "run",
 	       "port %u: pid %d serves one client at a time, and other processes wait for the next "
-	       "ones: what waits here is reset, and Linux takes the later ones",
+	       "ones: they get what waits here, and Linux takes the later ones",
 	       ntohs(s->local.port), getpid());
-	for (unsigned i = 0; i < 2; i++) {
-		sy_stack_id *id = i == 0 ? &s->id : &s->id_v4;
-		if (*id != SY_STACK_NONE)
-			sy_stack_close(runner.stack, *id, sy_clock_ns());
-		*id = SY_STACK_NONE;
-	}
-	runner_turn(); /* the program's threads sleep: the resets leave now */
+	listener_retire(s);
 }
 
 /* passed_ns: since the last look; idle_ns: for how much of it the program has not computed. */
@@ -263,7 +278,7 @@ void serve_check(void)
 /* ---- fork() ---------------------------------------------------------------------------------- */
 
 /* This process has only opened the backlog. Its children are to accept, it seems: they have
- * stacks of their own, and else Linux's socket. */
+ * stacks of their own, and else Linux's socket, which also gets what waits here. */
 void serve_forked(void)
 {
 	for (struct sock *s = listeners; s; s = s->next_listener) {
@@ -271,6 +286,7 @@ void serve_forked(void)
 			continue;
 		keeper_listen(s, true, false);
 		s->serves = false;
+		listener_retire(s);
 	}
 }
 

@@ -73,21 +73,22 @@ static bool has_twin(const struct sock *s)
 /* The stack's side of it. */
 static void sock_end(struct sock *s)
 {
-	sy_stack_id id[2] = {s->id, s->id_v4};
-
 	if (s->o.kind == OBJECT_LISTENER && !s->ended && !has_twin(s))
 		keeper_listen(s, false, false);
 	serve_end(s);
-	for (unsigned i = 0; i < 2 && runner.stack; i++) {
-		if (id[i] == SY_STACK_NONE)
-			continue;
-		sy_stack_set_cookie(runner.stack, id[i], 0);
-		if (s->options.linger && s->options.linger_s == 0)
-			sy_stack_abort(runner.stack, id[i], sy_clock_ns());
-		else
-			sy_stack_close(runner.stack, id[i], sy_clock_ns());
+	if (s->o.kind == OBJECT_LISTENER) {
+		listener_retire(s);
+		s->used = false;
+		return;
 	}
-	s->id = s->id_v4 = SY_STACK_NONE;
+	if (runner.stack && s->id != SY_STACK_NONE) {
+		sy_stack_set_cookie(runner.stack, s->id, 0);
+		if (s->options.linger && s->options.linger_s == 0)
+			sy_stack_abort(runner.stack, s->id, sy_clock_ns());
+		else
+			sy_stack_close(runner.stack, s->id, sy_clock_ns());
+	}
+	s->id = SY_STACK_NONE;
 	s->used = false;
 }
 

@@ -69,6 +69,7 @@ void runner_turn(void)
 	sy_stack_advance(runner.stack, runner.now_ns);
 	send_burst();
 	runner_events();
+	retired_turn();
 }
 
 void runner_flush(void)

@@ -15,10 +15,6 @@ from tests.lab.run import kernel_connections
 
 COLUMNS = ("serves", "proxies", "TLS", "threads", "fork", "reload")
 RELOADS = 2
-UNACCEPTED = (
-    "some: connections that an old process has not accepted when it stops to listen are reset; on"
-    " Linux its successor gets them"
-)
 
 
 def serves(ask, families=None, linux=0):

@@ -5,7 +5,6 @@ import signal
 
 from tests.programs.asks import held, http, https, quick, secure, talk
 from tests.programs.checks import (
-    UNACCEPTED,
     children,
     left_to_linux,
     proxies,
@@ -148,9 +147,8 @@ PROGRAMS = (
             "TLS": serves(https()),
             "threads": threads(http(), 3),
             "fork": workers(http()),
-            "reload": reload(quick(), signal.SIGUSR2, replaced, loses=True),
+            "reload": reload(quick(), signal.SIGUSR2, replaced),
         },
-        notes={"reload": UNACCEPTED},
         files={"conf": HAPROXY},
         prepare=pem,
         sample=True,
@@ -211,9 +209,8 @@ PROGRAMS = (
             "proxies": proxies(https("/", "client")),
             "TLS": serves(https("/", "client")),
             "fork": workers(https("/", "client")),
-            "reload": reload(https("/", "client"), signal.SIGHUP, replaced, loses=True),
+            "reload": reload(https("/", "client"), signal.SIGHUP, replaced),
         },
-        notes={"reload": UNACCEPTED},
         files={"conf": HITCH},
         prepare=pem,
         workers=2,

@@ -9,7 +9,6 @@ from tests.lab.process import run
 from tests.lab.servers import wait_listening
 from tests.programs.asks import BODY, held, http, https, quick, secure
 from tests.programs.checks import (
-    UNACCEPTED,
     children,
     left_to_linux,
     proxies,
@@ -235,9 +234,8 @@ PROGRAMS = (
             "serves": serves(http()),
             "proxies": proxies(PROXIED),
             "fork": workers(http()),
-            "reload": reload(quick(), signal.SIGHUP, replaced, loses=True),
+            "reload": reload(quick(), signal.SIGHUP, replaced),
         },
-        notes={"reload": UNACCEPTED},
         files={"web.py": GUNICORN},
         workers=2,
     ),
@@ -321,9 +319,8 @@ PROGRAMS = (
             "serves": serves(php()),
             "proxies": proxies(php("?proxied=1", "client")),
             "fork": workers(php(), clients=4),
-            "reload": reload(php(), signal.SIGUSR2, replaced, loses=True),
+            "reload": reload(php(), signal.SIGUSR2, replaced),
         },
-        notes={"reload": UNACCEPTED},
         files={"conf": PHP_FPM, "index.php": PHP, "nginx.conf": PHP_NGINX, "conf-fastcgi": FASTCGI},
         prepare=prepare_php,
         workers=4,

@@ -5,7 +5,7 @@ import os
 import signal
 
 from tests.programs.asks import BODY, BULK, both, bulk, http, https, quick, secure
-from tests.programs.checks import UNACCEPTED, proxies, reload, replaced, serves, threads, workers
+from tests.programs.checks import proxies, reload, replaced, serves, threads, workers
 from tests.programs.program import Program
 
 
@@ -120,9 +120,8 @@ PROGRAMS = (
             "TLS": serves(SECURE),
             "threads": threads(bulk("/threads/large"), 4),
             "fork": workers(http()),
-            "reload": reload(quick(), signal.SIGHUP, replaced, loses=True),
+            "reload": reload(quick(), signal.SIGHUP, replaced),
         },
-        notes={"reload": UNACCEPTED},
         files={"conf": NGINX},
         prepare=site,
         workers=2,
@@ -137,9 +136,8 @@ PROGRAMS = (
             "proxies": proxies(PROXIED),
             "TLS": serves(SECURE),
             "fork": workers(http()),
-            "reload": reload(quick(), signal.SIGUSR1, replaced, loses=True),
+            "reload": reload(quick(), signal.SIGUSR1, replaced),
         },
-        notes={"reload": UNACCEPTED},
         files={"conf": LIGHTTPD},
         prepare=site,
         workers=2,
@@ -155,9 +153,8 @@ PROGRAMS = (
             "TLS": serves(SECURE),
             "threads": threads(http(), 8, clients=12),
             "fork": workers(http()),
-            "reload": reload(quick(), signal.SIGUSR1, replaced, loses=True),
+            "reload": reload(quick(), signal.SIGUSR1, replaced),
         },
-        notes={"reload": UNACCEPTED},
         files={
             "conf": APACHE.replace("LISTEN", "Listen {port}\nListen {tls}") + EVENT + APACHE_BOTH
         },
@@ -172,9 +169,8 @@ PROGRAMS = (
             "serves": serves(PAGES),
             "proxies": proxies(PROXIED),
             "fork": workers(http(), clients=4),
-            "reload": reload(quick(), signal.SIGUSR1, replaced, loses=True),
+            "reload": reload(quick(), signal.SIGUSR1, replaced),
         },
-        notes={"reload": UNACCEPTED},
         files={"conf": APACHE.replace("LISTEN", "Listen {port}") + PREFORK},
         prepare=site,
         workers=4,

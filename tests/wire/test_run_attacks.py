@@ -262,3 +262,116 @@ def test_process_without_a_slot_is_reported(stack):
     assert of_linux == 1, done.stderr
     assert "128 processes of the program are workers or have ports" in done.stderr
     assert "Linux serves this one until others end" in done.stderr
+
+
+# Connections that Linux's TCP is to go on with. Without the library, which would send requests too.
+EXPORT = """
+EXPORT, TAKE = 9, 10
+PORT = 8024
+def ip(text):
+    return socket.inet_pton(socket.AF_INET6, text if ":" in text else f"::ffff:{text}")
+def export(one, address="10.0.0.1", port=PORT, peer="10.0.0.200", peer_port=4000, wnd=1000,
+           most=1000, rcv_wnd=1000, mss=1460, scales=(7, 7), unread=b"", says=None, v6=0):
+    text = struct.pack("=II16sHH4x", VERSION, EXPORT, ip(address), socket.htons(port), 0)
+    text += struct.pack("=16sHH7IHBB4B", ip(peer), socket.htons(peer_port), v6, 1, 1, wnd, most,
+                        rcv_wnd, 0, len(unread) if says is None else says, mss, *scales, 1, 1, 1, 0)
+    one.send(bytes.fromhex(secret) + text + unread)
+    answer = one.recv(4096)
+    rc = struct.unpack_from("=i", answer)[0] if answer else None
+    return errno.errorcode.get(-rc, rc) if answer else "closed"
+def worker():
+    it = socket.create_server(("10.0.0.1", PORT))
+    one = connect()
+    rc, given = request(one, START)
+    assert rc == 0 and request(one, BOUND)[0] == 0
+    for fd in given:
+        os.close(fd)
+    assert request(one, LISTEN, ip("10.0.0.1"), PORT, [it.fileno()])[0] == 0
+    return one, it
+"""
+
+
+def attack_by_connections(stack, script, user=UNPRIVILEGED):
+    argv = [*user, "env", "-u", "LD_PRELOAD", sys.executable, "-c", REQUESTS + EXPORT + script]
+    done = run(stack["forwarder"].ns.command(run_command(argv)), check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+FORGE = """
+one = connect()
+request(one, CONFIG)
+print(export(one))
+one, it = worker()
+for change in (
+    {"port": 22}, {"port": 0}, {"address": "10.0.0.9"}, {"address": "fd00::1"},
+    {"address": "127.0.0.1"}, {"peer": "127.0.0.1"}, {"peer": "224.0.0.1"}, {"peer": "0.0.0.0"},
+    {"peer": "255.255.255.255"}, {"peer": "fd00::10"}, {"peer": "::1"}, {"peer_port": 0},
+):
+    print(export(one, **change))
+for change in (
+    {"scales": (15, 7)}, {"scales": (7, 15)}, {"mss": 47}, {"wnd": 1001}, {"rcv_wnd": 0xffffffff},
+    {"wnd": 0xffffffff, "most": 0xffffffff},
+):
+    print(export(one, **change))
+print(export(one), export(one), export(one, peer_port=4001, unread=bytes(65536)))
+for unread, says in ((b"x", 0), (b"x", 2), (bytes(65537), 65537), (b"", 0xffffffff)):
+    it.close()
+    one.close()
+    one, it = worker()
+    print(export(one, unread=unread, says=says))
+"""
+
+
+def test_connections_that_a_program_invents_are_refused(stack):
+    """No process has one but at a port of its own, and Linux has each once."""
+    said = attack_by_connections(stack, FORGE)
+    assert said[:13] == ["EACCES"] * 13
+    assert said[13:19] == ["EINVAL"] * 6
+    assert said[19:22] == ["0", "EADDRNOTAVAIL", "0"]
+    assert said[22:] == ["closed"] * 4
+
+
+MANY = """
+one, it = worker()
+answers = [export(one, peer_port=1000 + number) for number in range(1100)]
+print(answers.count(0), answers.count("ENOSPC"))
+it.close()  # no process listens there: all of them end
+while export(one, peer_port=5000) != "ECONNREFUSED":
+    pass
+again = socket.create_server(("10.0.0.1", PORT))
+print(export(one, peer_port=5000))
+"""
+
+
+def test_connections_that_no_process_accepts_are_bounded(stack):
+    assert attack_by_connections(stack, MANY) == ["1024", "76", "0"]
+
+
+TICKETS = """
+one, it = worker()
+def take(*sockets):
+    rc, given = request(one, TAKE, fds=[it.fileno() for it in sockets])
+    return errno.errorcode.get(-rc, rc), [socket.socket(fileno=fd) for fd in given]
+client = socket.create_connection(("10.0.0.1", PORT))
+plain, _ = it.accept()
+for sockets in ((), (it,), (client,), (plain,), (socket.socketpair()[0],)):
+    print(take(*sockets)[0])
+assert export(one, unread=b"hello") == 0
+ticket, peer = it.accept()
+# The same addresses, elsewhere.
+assert libc.unshare(0x40000000) == 0, code()  # CLONE_NEWNET
+os.system("ip link set lo up && ip addr add 10.0.0.1/32 dev lo")
+other = socket.create_server(("10.0.0.1", PORT))
+forged = socket.create_connection(("10.0.0.1", PORT), source_address=peer)
+like, its_peer = other.accept()
+assert its_peer == peer
+print(take(like)[0])
+rc, given = take(ticket)
+print(rc, given[0].getpeername()[0], given[0].recv(9).decode(), take(ticket)[0])
+"""
+
+
+def test_a_connection_is_for_the_process_with_its_ticket(stack):
+    said = attack_by_connections(stack, TICKETS, user=[])
+    assert said == ["ENOENT"] * 6 + ["0", "10.0.0.200", "hello", "ENOENT"]

@@ -59,6 +59,10 @@ void hooks_turn(void)
 {
 }
 
+void retired_turn(void)
+{
+}
+
 void outgoing_send(uint64_t now_ns)
 {
 	struct rte_mbuf *m[64];

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Connections that no thread has accepted when their listener ends: Linux's TCP goes on with them,
+ * and another process of the program accepts them (docs/design/0067-reload-without-a-gap.md).
+ *
+ *     close() ─▶ SYNs go to Linux ─▶ handshakes end ─▶ sy_stack_export() ─▶ the parent's socket
+ *     accept() of any process at the port ◀── a ticket in Linux's accept queue ◀──────┘
+ *
+ * A ticket is a connection from a loopback address to a served one. A process that accepts it gets
+ * the connection from the parent in exchange.
+ */
+#include <errno.h>
+#include <netinet/tcp.h>
+
+#include "preload.h"
+#include "real.h"
+
+#define RETIRED_MAX 64 /* as many listeners as a stack has */
+/* For handshakes, a SYN-ACK that is sent again, and segments on their way. */
+#define RETIRED_NS (3000 * MS)
+
+struct retired {
+	sy_stack_id id;
+	bool v6;
+	uint64_t until_ns;
+};
+
+static struct retired retired[RETIRED_MAX];
+static unsigned retired_count;
+
+/* ---- out of the stack ------------------------------------------------------------------------ */
+
+/* What Linux cannot have is reset. */
+static void connection_export(sy_stack_id id, bool v6)
+{
+	static uint8_t unread[MESSAGE_UNREAD];
+	struct sy_stack_export e;
+	int rc = sy_stack_export(runner.stack, id, &e, unread, sizeof(unread), sy_clock_ns());
+
+	if (!rc)
+		rc = keeper_export(&e, v6, unread);
+	if (rc)
+		sy_stack_abort(runner.stack, id, sy_clock_ns());
+	else
+		sy_stack_forget(runner.stack, id);
+}
+
+static void ready_export(sy_stack_id listener, bool v6)
+{
+	sy_stack_id id;
+
+	while (listener != SY_STACK_NONE &&
+	       sy_stack_accept(runner.stack, listener, 0, NULL, &id) == 0)
+		connection_export(id, v6);
+}
+
+void listener_export(const struct sock *s)
+{
+	if (!runner.stack)
+		return;
+	ready_export(s->id, s->family == AF_INET6);
+	ready_export(s->id_v4, s->family == AF_INET6);
+}
+
+static void id_retire(sy_stack_id id, bool v6)
+{
+	if (id == SY_STACK_NONE)
+		return;
+	sy_stack_set_cookie(runner.stack, id, 0);
+	ready_export(id, v6);
+	if (retired_count == RETIRED_MAX || sy_stack_retire(runner.stack, id)) {
+		sy_stack_close(runner.stack, id, sy_clock_ns());
+		return;
+	}
+	retired[retired_count++] =
+	        (struct retired){.id = id, .v6 = v6, .until_ns = sy_clock_ns() + RETIRED_NS};
+}
+
+void listener_retire(struct sock *s)
+{
+	if (runner.stack && (s->id != SY_STACK_NONE || s->id_v4 != SY_STACK_NONE)) {
+		runner_turn(); /* SYNs that came before the XDP program left them to Linux */
+		id_retire(s->id, s->family == AF_INET6);
+		id_retire(s->id_v4, s->family == AF_INET6);
+	}
+	s->id = s->id_v4 = SY_STACK_NONE;
+}
+
+void retired_turn(void)
+{
+	for (unsigned i = 0; i < retired_count;) {
+		const struct retired *r = &retired[i];
+		ready_export(r->id, r->v6);
+		if (is_past(r->until_ns)) {
+			sy_stack_close(runner.stack, r->id, sy_clock_ns());
+			retired[i] = retired[--retired_count];
+		} else {
+			i++;
+		}
+	}
+}
+
+void retired_forget(void)
+{
+	retired_count = 0;
+}
+
+/* ---- into the program ------------------------------------------------------------------------ */
+
+/* What Linux's accept() copies from the listener, which the ticket has. */
+static void options_copy(int from, int to)
+{
+	static const struct {
+		int level, name;
+	} option[] = {
+	        {IPPROTO_IP, IP_TOS}, /* sets the priority, too */
+	        {IPPROTO_IPV6, IPV6_TCLASS},
+	        {SOL_SOCKET, SO_PRIORITY},
+	        {SOL_SOCKET, SO_REUSEADDR},
+	        {SOL_SOCKET, SO_REUSEPORT},
+	        {SOL_SOCKET, SO_KEEPALIVE},
+	        {SOL_SOCKET, SO_LINGER},
+	        {SOL_SOCKET, SO_RCVTIMEO},
+	        {SOL_SOCKET, SO_SNDTIMEO},
+	        {SOL_SOCKET, SO_OOBINLINE},
+	        {IPPROTO_TCP, TCP_NODELAY},
+	        {IPPROTO_TCP, TCP_CORK},
+	        {IPPROTO_TCP, TCP_KEEPIDLE},
+	        {IPPROTO_TCP, TCP_KEEPINTVL},
+	        {IPPROTO_TCP, TCP_KEEPCNT},
+	        {IPPROTO_TCP, TCP_USER_TIMEOUT},
+	};
+	char value[sizeof(struct timeval)];
+
+	for (unsigned i = 0; i < SY_ARRAY_LEN(option); i++) {
+		socklen_t len = sizeof(value);
+		if (REAL(getsockopt)(from, option[i].level, option[i].name, value, &len) == 0)
+			REAL(setsockopt)(to, option[i].level, option[i].name, value, len);
+	}
+}
+
+static void size_copy(int to, int name, uint32_t bytes)
+{
+	int half = (int)(bytes / 2); /* Linux doubles it */
+
+	if (bytes)
+		REAL(setsockopt)(to, SOL_SOCKET, name, &half, sizeof(half));
+}
+
+static bool is_loopback(const struct sy_addr *a)
+{
+	if (sy_addr_is_v4(a))
+		return *(const uint8_t *)&a->w[3] == 127;
+	return a->d[0] == 0 && a->w[2] == 0 && a->w[3] == htonl(1);
+}
+
+/* A client of this host comes from the address that it connects to. */
+static bool may_be_ticket(int fd)
+{
+	struct sockaddr_storage at;
+	struct sy_stack_endpoint peer, local;
+	socklen_t len = sizeof(at);
+
+	return REAL(getpeername)(fd, (void *)&at, &len) == 0 &&
+	       endpoint_from((void *)&at, len, &peer) == 0 && is_loopback(&peer.addr) &&
+	       socket_local(fd, &local) == 0 && keeper_serves(&local.addr);
+}
+
+/* Its descriptor gets the connection. Returns that, or -1: there is none any more. */
+static int ticket_change(const struct sock *l, int ticket, int fd, int flags)
+{
+	options_copy(ticket, fd);
+	size_copy(fd, SO_SNDBUF, l->options.send_bytes);
+	size_copy(fd, SO_RCVBUF, l->options.receive_bytes);
+	REAL(fcntl)(fd, F_SETFL, flags & SOCK_NONBLOCK ? O_RDWR | O_NONBLOCK : O_RDWR);
+	int rc = REAL(dup3)(fd, ticket, flags & SOCK_CLOEXEC ? O_CLOEXEC : 0);
+	REAL(close)(fd);
+	return rc;
+}
+
+int kernel_accept(const struct sock *l, int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	socklen_t room = len && is_user_memory(len) ? *len : 0;
+	int got = REAL(accept4)(fd, addr, len, flags), other;
+
+	if (got < 0)
+		return -errno;
+	if (!may_be_ticket(got))
+		return got;
+	other = keeper_take(got);
+	if (other < 0)
+		return got;
+	if (addr) {
+		*len = room;
+		REAL(getpeername)(other, addr, len);
+	}
+	return ticket_change(l, got, other, flags);
+}

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Connections of the stack that become Linux's, for a process of the program to accept
+ * (docs/design/0067-reload-without-a-gap.md).
+ *
+ *     EXPORT ─▶ a socket of Linux's by TCP_REPAIR ─▶ a ticket: a connection to the same port, from
+ * a loopback address ─▶ Linux's accept queue TAKE ◀── the process that has accepted the ticket
+ *
+ * Linux's accept queue chooses the process, and wakes it. A ticket that ends before a process has
+ * shown it is renewed: the process that had accepted it has ended, or its listener.
+ */
+#include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "keeper.h"
+
+#define WAITING_MAX 1024 /* connections; more are reset */
+#define TICKETS     3    /* of a connection: a program without the library ends them */
+#define EVENTS      64
+#define SCALE_MAX   14 /* RFC 7323 2.3 */
+#define MSS_MIN     48
+#define WINDOW_MAX  (UINT32_C(1) << 30)
+
+/* A connection that waits for a process to accept it. */
+struct waiting {
+	int socket; /* 0: the slot is free */
+	int ticket;
+	bool marked; /* the ticket has its byte */
+	unsigned tickets;
+	struct sy_addr addr; /* local */
+	uint16_t port;       /* local, network order */
+	uint16_t ticket_port;
+};
+
+static struct waiting waiting[WAITING_MAX];
+static int events = -1;
+
+int repair_open(struct sy_error *err)
+{
+	events = epoll_create1(EPOLL_CLOEXEC);
+	return events < 0 ? sy_fail(err, errno, "epoll: %s", strerror(errno)) : 0;
+}
+
+int repair_fd(void)
+{
+	return events;
+}
+
+/* ---- which connections a process may export -------------------------------------------------- */
+
+static bool is_served(const struct keeper *k, const struct sy_addr *addr)
+{
+	const struct message_answer *c = &k->options.config;
+
+	for (uint32_t i = 0; i < c->addresses; i++)
+		if (sy_addr_equal(&c->addr[i], addr))
+			return true;
+	return false;
+}
+
+/* An address that a client may have, on another host. */
+static bool is_client(const struct sy_addr *a)
+{
+	uint8_t first = sy_addr_is_v4(a) ? *(const uint8_t *)&a->w[3] : *(const uint8_t *)a;
+
+	if (sy_addr_is_v4(a))
+		return first != 0 && first != 127 && first < 224;
+	return first != 0xff && (a->d[0] != 0 || a->w[2] != 0);
+}
+
+/* A worker can send any segment by its AF_XDP sockets: with a connection of Linux's at a port of
+ * its own it can do no more. Linux refuses a second one with the same addresses and ports. */
+static bool is_allowed(const struct keeper *k, const struct peer *p,
+                       const struct message_request *q, const struct message_connection *c)
+{
+	return p->bound && is_served(k, &q->addr) && port_is_of(p, &q->addr, q->port) &&
+	       is_client(&c->peer) && c->peer_port &&
+	       sy_addr_is_v4(&c->peer) == sy_addr_is_v4(&q->addr);
+}
+
+static bool is_possible(const struct message_connection *c)
+{
+	return c->snd_scale <= SCALE_MAX && c->rcv_scale <= SCALE_MAX && c->mss >= MSS_MIN &&
+	       c->snd_wnd <= c->snd_wnd_max && c->snd_wnd_max <= WINDOW_MAX &&
+	       c->rcv_wnd <= WINDOW_MAX && c->unread <= MESSAGE_UNREAD;
+}
+
+/* ---- the connection's socket ----------------------------------------------------------------- */
+
+static socklen_t name_make(const struct keeper *k, const struct sy_addr *addr, uint16_t port,
+                           bool v6, struct sockaddr_storage *out)
+{
+	struct sockaddr_in *in = (void *)out;
+	struct sockaddr_in6 *in6 = (void *)out;
+
+	*out = (struct sockaddr_storage){0};
+	if (!v6) {
+		*in = (struct sockaddr_in){
+		        .sin_family = AF_INET, .sin_port = port, .sin_addr.s_addr = addr->w[3]};
+		return sizeof(*in);
+	}
+	*in6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = port};
+	memcpy(&in6->sin6_addr, addr, sizeof(in6->sin6_addr));
+	if (IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr))
+		in6->sin6_scope_id = (uint32_t)k->options.config.ifindex;
+	return sizeof(*in6);
+}
+
+static int option_set(int fd, int level, int name, int value)
+{
+	return setsockopt(fd, level, name, &value, sizeof(value)) ? -errno : 0;
+}
+
+/* The first number of a queue that is empty. */
+static int number_set(int fd, int queue, uint32_t number)
+{
+	int rc = option_set(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, queue);
+
+	return rc ? rc : option_set(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, (int)number);
+}
+
+static int options_agree(int fd, const struct message_connection *c)
+{
+	struct tcp_repair_opt option[4] = {{.opt_code = 2, .opt_val = c->mss}};
+	unsigned count = 1;
+
+	if (c->scale)
+		option[count++] = (struct tcp_repair_opt){
+		        .opt_code = 3, .opt_val = c->snd_scale | (uint32_t)c->rcv_scale << 16};
+	if (c->sack)
+		option[count++] = (struct tcp_repair_opt){.opt_code = 4};
+	if (c->timestamps)
+		option[count++] = (struct tcp_repair_opt){.opt_code = 8};
+	if (setsockopt(fd, IPPROTO_TCP, TCP_REPAIR_OPTIONS, option,
+	               count * (socklen_t)sizeof(*option)))
+		return -errno;
+	return c->timestamps ? option_set(fd, IPPROTO_TCP, TCP_TIMESTAMP, (int)c->time) : 0;
+}
+
+static int unread_put(int fd, const uint8_t *unread, uint32_t len)
+{
+	int rc = option_set(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, TCP_RECV_QUEUE);
+
+	while (len > 0 && !rc) {
+		ssize_t n = send(fd, unread, len, MSG_DONTWAIT);
+		rc = n > 0 ? 0 : n < 0 ? -errno : -ENOBUFS;
+		unread += n > 0 ? n : 0;
+		len -= n > 0 ? (uint32_t)n : 0;
+	}
+	return rc;
+}
+
+static int windows_set(int fd, const struct message_connection *c)
+{
+	const struct tcp_repair_window w = {.snd_wl1 = c->rcv_nxt - 1,
+	                                    .snd_wnd = c->snd_wnd,
+	                                    .max_window = c->snd_wnd_max,
+	                                    .rcv_wnd = c->rcv_wnd,
+	                                    .rcv_wup = c->rcv_nxt};
+
+	return setsockopt(fd, IPPROTO_TCP, TCP_REPAIR_WINDOW, &w, sizeof(w)) ? -errno : 0;
+}
+
+static int names_set(const struct keeper *k, int fd, const struct message_request *q,
+                     const struct message_connection *c)
+{
+	struct sockaddr_storage local, remote;
+	socklen_t len = name_make(k, &q->addr, q->port, c->v6, &local);
+
+	name_make(k, &c->peer, c->peer_port, c->v6, &remote);
+	if (c->v6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int)))
+		return -errno;
+	if (bind(fd, (void *)&local, len))
+		return -errno;
+	int rc = number_set(fd, TCP_SEND_QUEUE, c->snd_nxt);
+	if (!rc)
+		rc = number_set(fd, TCP_RECV_QUEUE, c->rcv_nxt - c->unread);
+	if (!rc && connect(fd, (void *)&remote, len))
+		rc = -errno;
+	return rc;
+}
+
+/* A connection of Linux's with this state (tcp(7): TCP_REPAIR). At the end Linux sends a segment
+ * that tells the peer what has arrived. */
+static int connection_make(const struct keeper *k, const struct message_request *q,
+                           const struct message_connection *c, const uint8_t *unread)
+{
+	int fd = socket(c->v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int rc = fd < 0 ? -errno : option_set(fd, IPPROTO_TCP, TCP_REPAIR, 1);
+
+	if (!rc)
+		rc = names_set(k, fd, q, c);
+	if (!rc)
+		rc = options_agree(fd, c);
+	if (!rc)
+		rc = unread_put(fd, unread, c->unread);
+	if (!rc)
+		rc = windows_set(fd, c);
+	if (!rc)
+		rc = option_set(fd, IPPROTO_TCP, TCP_REPAIR, 0);
+	if (!rc) /* or the port would be the connection's alone */
+		rc = option_set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+	if (rc && fd >= 0)
+		close(fd); /* in repair no segment is sent */
+	return rc ? rc : fd;
+}
+
+static void connection_reset(int fd)
+{
+	const struct linger at_once = {.l_onoff = 1};
+
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+	close(fd);
+}
+
+/* ---- its ticket ------------------------------------------------------------------------------ */
+
+static struct sy_addr loopback_of(const struct sy_addr *addr)
+{
+	struct sy_addr v6 = {0};
+
+	v6.w[3] = htonl(1);
+	return sy_addr_is_v4(addr) ? sy_addr_v4(htonl(INADDR_LOOPBACK)) : v6;
+}
+
+static uint16_t port_of(int fd)
+{
+	struct sockaddr_storage at;
+	socklen_t len = sizeof(at);
+
+	if (getsockname(fd, (void *)&at, &len))
+		return 0;
+	return at.ss_family == AF_INET ? ((struct sockaddr_in *)&at)->sin_port
+	                               : ((struct sockaddr_in6 *)&at)->sin6_port;
+}
+
+/* A listener with TCP_DEFER_ACCEPT accepts what has brought a byte. */
+static void ticket_mark(struct waiting *w, int operation)
+{
+	struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)(w - waiting)};
+
+	w->marked = send(w->ticket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+	if (!w->marked) /* the accept queue is full */
+		e.events |= EPOLLOUT;
+	epoll_ctl(events, operation, w->ticket, &e);
+}
+
+static int ticket_make(const struct keeper *k, struct waiting *w)
+{
+	bool v6 = !sy_addr_is_v4(&w->addr);
+	struct sy_addr from = loopback_of(&w->addr);
+	struct sockaddr_storage at;
+	socklen_t len = name_make(k, &from, 0, v6, &at);
+	int fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -errno;
+	int rc = bind(fd, (void *)&at, len) ? -errno : 0;
+	name_make(k, &w->addr, w->port, v6, &at);
+	if (!rc && connect(fd, (void *)&at, len) && errno != EINPROGRESS)
+		rc = -errno;
+	socklen_t size = sizeof(rc);
+	if (!rc) /* another socket of this host has refused it already */
+		getsockopt(fd, SOL_SOCKET, SO_ERROR, &rc, &size);
+	if (rc) {
+		close(fd);
+		return rc < 0 ? rc : -rc;
+	}
+	w->ticket = fd;
+	w->ticket_port = port_of(fd);
+	w->tickets++;
+	ticket_mark(w, EPOLL_CTL_ADD);
+	return 0;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static struct waiting *slot_find(void)
+{
+	for (unsigned i = 0; i < WAITING_MAX; i++)
+		if (!waiting[i].socket)
+			return &waiting[i];
+	return NULL;
+}
+
+int repair_add(struct keeper *k, const struct peer *p, const struct message_request *q,
+               const struct message_connection *c, const uint8_t *unread)
+{
+	struct waiting *w = slot_find();
+
+	if (!is_allowed(k, p, q, c))
+		return -EACCES;
+	if (!is_possible(c))
+		return -EINVAL;
+	if (!w)
+		return -ENOSPC;
+	int rc = port_share(k, &q->addr, q->port);
+	int fd = rc ? rc : connection_make(k, q, c, unread);
+	if (fd < 0)
+		return fd;
+	*w = (struct waiting){.socket = fd, .addr = q->addr, .port = q->port};
+	rc = ticket_make(k, w);
+	if (rc) {
+		connection_reset(fd);
+		w->socket = 0;
+	}
+	return rc;
+}
+
+/* Is an end of the socket's there? getsockname() or getpeername() has filled `at`. */
+static bool name_is(const struct keeper *k, const struct sockaddr_storage *at,
+                    const struct sy_addr *addr, uint16_t port)
+{
+	struct sockaddr_storage want;
+	socklen_t len = name_make(k, addr, port, at->ss_family == AF_INET6, &want);
+
+	return memcmp(at, &want, len) == 0;
+}
+
+/* Which connection's ticket has a process accepted? It has the other end. */
+static struct waiting *ticket_find(const struct keeper *k, int fd)
+{
+	struct sockaddr_storage own = {0}, from = {0};
+	socklen_t own_len = sizeof(own), from_len = sizeof(from);
+
+	if (fd < 0 || !is_in_namespace(k, fd) || getsockname(fd, (void *)&own, &own_len) ||
+	    getpeername(fd, (void *)&from, &from_len))
+		return NULL;
+	for (struct waiting *w = waiting; w < waiting + WAITING_MAX; w++) {
+		struct sy_addr loopback = loopback_of(&w->addr);
+		if (w->socket && name_is(k, &from, &loopback, w->ticket_port) &&
+		    name_is(k, &own, &w->addr, w->port))
+			return w;
+	}
+	return NULL;
+}
+
+int repair_take(const struct keeper *k, const struct peer *p, int fd)
+{
+	struct waiting *w = ticket_find(k, fd);
+	int connection;
+
+	if (!w)
+		return -ENOENT;
+	connection = w->socket;
+	fchown(connection, p->uid, (gid_t)-1); /* as if that process had made it */
+	close(w->ticket);
+	w->socket = 0;
+	return connection;
+}
+
+/* It has ended, or a process that does not know tickets has written to it. */
+static void ticket_renew(const struct keeper *k, struct waiting *w)
+{
+	close(w->ticket);
+	w->ticket_port = 0;
+	if (w->tickets < TICKETS && ticket_make(k, w) == 0)
+		return;
+	connection_reset(w->socket);
+	w->socket = 0;
+}
+
+void repair_serve(struct keeper *k)
+{
+	struct epoll_event e[EVENTS];
+	int count = epoll_wait(events, e, EVENTS, 0);
+
+	for (int i = 0; i < count; i++) {
+		struct waiting *w = &waiting[e[i].data.u32];
+		if (e[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+			ticket_renew(k, w);
+		else
+			ticket_mark(w, EPOLL_CTL_MOD);
+	}
+}
