@@ -112,7 +112,7 @@ func TestHooksAreChanged(t *testing.T) {
 			Places: []*pb.Place{{Address: []byte{192, 0, 2, 1}, Port: 80}, {Port: 443},
 				{Address: append([]byte{0xfd}, append(make([]byte, 14), 1)...), Port: 80}, {Port: 81}}}}}, "mine loaded in 2 stacks", 0},
 		{[]string{"load", "mine", object, "--listen", "none"}, &pb.Request{Body: &pb.Request_Load{Load: &pb.Load{Name: "mine",
-			Object: []byte("an object")}}}, "mine loaded in 2 stacks; 1 do it", 1},
+			Object: []byte("an object")}}}, "mine loaded in 2 stacks; 1 follow when", 1},
 		{[]string{"swap", "mine", object, "--param", "7=18446744073709551615"}, &pb.Request{Body: &pb.Request_Load{Load: &pb.Load{Name: "mine",
 			Swap: true, Object: []byte("an object"), Params: []*pb.Param{{Index: 7, Value: 1<<64 - 1}}}}}, "mine swapped in 2 stacks", 0},
 		{[]string{"set", "mine", "3=4"}, &pb.Request{Body: &pb.Request_Set{Set: &pb.Set{Name: "mine",
