@@ -289,7 +289,7 @@ func TestReloads(t *testing.T) {
 }
 
 // A file that is saved changes nothing until it is applied, unless the agent watches it; the status says so.
-func TestASavedFileWaitsForApply(t *testing.T) {
+func TestSavedFileIsLoadedByApplyOnly(t *testing.T) {
 	quiet, watching := newLab(t, unchecked), newLab(t, unchecked)
 	quiet.options.Watch = false
 	for _, l := range []*lab{quiet, watching} {

@@ -16,7 +16,7 @@ import (
 
 // The load that a server says in the answers to its checks is seen in the API and in metrics; when it stops saying it, its age and the
 // error are, and the server stays up.
-func TestLoadOfServers(t *testing.T) {
+func TestLoadOfServersIsRead(t *testing.T) {
 	address := freeAddress(t)
 	l := newLab(t, `version: 1
 local_addresses: [10.1.0.200]

@@ -125,7 +125,7 @@ func TestAScrapeHasWhatIsAskedFor(t *testing.T) {
 }
 
 // A scrape names the parts that a forwarder does not answer in time.
-func TestAScrapeThatIsNotCompleteSaysSo(t *testing.T) {
+func TestIncompleteScrapeIsMarked(t *testing.T) {
 	l, address := metricsLab(t, "servers")
 	answer := make(chan struct{})
 	l.forwarder.Traffic = func(*forwarderpb.ServiceKey, *forwarderpb.Server) *forwarderpb.Traffic {

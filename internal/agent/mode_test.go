@@ -53,7 +53,7 @@ func TestDirectServersAreCheckedOnTheVIP(t *testing.T) {
 }
 
 // If marks do not work, checks use the servers' own addresses, and the status says so.
-func TestAHostThatCannotLeadMarks(t *testing.T) {
+func TestServersAreCheckedDirectlyIfMarksAreUnsupported(t *testing.T) {
 	l := newLab(t, direct(twoServers))
 	l.forwarder.Status.MarksActive, l.forwarder.Status.MarksRefused = false, "no clsact here"
 	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -16,8 +16,8 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Addresses that are named are claimed, and no others; none named are all.
-func TestClaimAddresses(t *testing.T) {
+// Named addresses are claimed, and no others; without names, all are.
+func TestClaimAddressesClaimsTheNamedOnes(t *testing.T) {
 	f := dptest.New(t)
 	s := &Server{Dial: func(ctx context.Context) (*dpclient.Client, error) { return dpclient.Dial(ctx, f.Socket) }}
 	f.Contest("10.0.0.80", "fd00::80", "10.0.0.81")

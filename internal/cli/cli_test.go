@@ -209,7 +209,7 @@ func (l *lab) run(args ...string) (code int, out, errOut string) {
 }
 
 // The output of every reading command, as a table and as JSON, is in testdata.
-func TestReads(t *testing.T) {
+func TestReadingCommandsMatchGoldenFiles(t *testing.T) {
 	l := newLab(t)
 	for _, command := range []string{
 		"get services", "get servers", "get servers --service web", "get sessions", "get sessions --limit 1",

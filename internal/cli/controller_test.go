@@ -276,8 +276,8 @@ func TestAuthorityByCommands(t *testing.T) {
 	s.until(func() bool { code, _, _ := s.run("get", "forwarders"); return code != 0 })
 }
 
-// A forwarder that its agent does not reach is lost, whatever it confirmed before.
-func TestStateOfAForwarder(t *testing.T) {
+// A forwarder that its agent does not reach is lost, whatever it has confirmed before.
+func TestUnreachableForwarderIsLost(t *testing.T) {
 	for want, f := range map[string]*pb.Forwarder{
 		"in-force": {Controller: "c", DesiredRevision: 2, AppliedRevision: 2, InForwarder: true},
 		"loaded":   {Controller: "c", DesiredRevision: 2, AppliedRevision: 2},

@@ -161,7 +161,7 @@ func TestHooksAreRefused(t *testing.T) {
 }
 
 // A killed process leaves its socket, which is no stack.
-func TestALeftSocketIsNoStack(t *testing.T) {
+func TestStaleSocketIsNotListed(t *testing.T) {
 	directory := t.TempDir()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(directory, "dead.sock"), Net: "unix"})
 	if err != nil {

@@ -92,7 +92,7 @@ func TestCommandsWithoutAnAnswer(t *testing.T) {
 }
 
 // An interrupted wait says that the drain continues, and how to end it; and it continues.
-func TestAnInterruptedWaitLeavesTheDrain(t *testing.T) {
+func TestInterruptedWaitKeepsTheDrain(t *testing.T) {
 	l := newLab(t)
 	waiting := make(chan struct{}, 1)
 	l.forwarder.Traffic = func(_ *fpb.ServiceKey, server *fpb.Server) *fpb.Traffic {

@@ -10,7 +10,7 @@ import (
 	pb "steelyard/internal/gen/agentpb"
 )
 
-func TestLoadOfServers(t *testing.T) {
+func TestLoadOfServersIsRead(t *testing.T) {
 	for _, c := range []struct {
 		state         *pb.LoadState
 		summary, text string

@@ -9,7 +9,7 @@ import (
 )
 
 // Who sets GOMEMLIMIT decides, also to have no limit.
-func TestTheEnvironmentDecidesOnMemory(t *testing.T) {
+func TestGOMEMLIMITOverridesTheMemoryLimit(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)
 	for _, text := range []string{"off", "2GiB"} { // read by the runtime when the program began

@@ -14,7 +14,7 @@ import (
 )
 
 // An upgrade talks to the forwarder directly, without an agent.
-func TestUpgrade(t *testing.T) {
+func TestUpgradePrintsTheAdoption(t *testing.T) {
 	f := dptest.New(t)
 	f.Status = &fpb.Status{Build: "1.0", Pid: 7}
 	var asked *fpb.UpgradeRequest

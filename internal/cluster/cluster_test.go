@@ -65,7 +65,7 @@ func TestTransactions(t *testing.T) {
 }
 
 // Leases are the clock of all members: an hour of a lease is not an hour anew for each leader.
-func TestLeasesGoOn(t *testing.T) {
+func TestLeasesContinueAfterARestart(t *testing.T) {
 	s, _ := open(t)
 	if on := s.embedded.Server.FeatureEnabled; !on(features.LeaseCheckpoint) || !on(features.LeaseCheckpointPersist) {
 		t.Error("leases begin anew")

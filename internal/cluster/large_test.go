@@ -106,7 +106,7 @@ func TestLargeValues(t *testing.T) {
 }
 
 // The pieces of an unfinished upload.
-func TestUnfinishedUpload(t *testing.T) {
+func TestUnfinishedUploadIsRepeated(t *testing.T) {
 	s := openSmall(t, 0)
 	text := noise(rand.New(rand.NewPCG(3, 4)), 2*maxInline)
 	l := newLarge(text)
@@ -165,7 +165,7 @@ func TestChangesBeyondTheQuota(t *testing.T) {
 }
 
 // An etcd that others have filled raises its alarm, and takes writes again when it is tidied.
-func TestAlarmOfAFullEtcd(t *testing.T) {
+func TestAlarmOfAFullEtcdIsCleared(t *testing.T) {
 	s := openSmall(t, 16<<20)
 	random := rand.New(rand.NewPCG(7, 8))
 	var err error

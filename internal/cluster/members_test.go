@@ -157,7 +157,7 @@ func TestThreeMembers(t *testing.T) {
 }
 
 // A member that has lost its disk comes back with an empty one, when another one was told to expect that.
-func TestReplacedMember(t *testing.T) {
+func TestReplacedMemberRejoinsWithAnEmptyDisk(t *testing.T) {
 	c := newTrio(t)
 	c.start(0, 1, 2)
 	c.write(0, "1")

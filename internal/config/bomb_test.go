@@ -116,7 +116,7 @@ func TestAliasBombsAreRefused(t *testing.T) {
 }
 
 // A list is given no more memory than for as many values as may still come.
-func TestMemoryOfAListIsForWhatMayCome(t *testing.T) {
+func TestListMemoryIsBoundedByRemainingValues(t *testing.T) {
 	var document yaml.Node
 	if err := yaml.Unmarshal([]byte("["+strings.Repeat("{},", 1000)+"]"), &document); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestMemoryOfAListIsForWhatMayCome(t *testing.T) {
 }
 
 // What the agent watches may be replaced by anything.
-func TestOnlyFilesOfABoundedSizeAreRead(t *testing.T) {
+func TestLargeFilesAreNotRead(t *testing.T) {
 	directory := t.TempDir()
 	pipe, large, good := filepath.Join(directory, "pipe"), filepath.Join(directory, "large"), filepath.Join(directory, "good")
 	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.WriteFile(large, nil, 0o600), os.Truncate(large, MaxFileBytes+1),

@@ -420,7 +420,7 @@ func FuzzParse(f *testing.F) {
 }
 
 // Every complete file in the documentation is a good one.
-func TestExamplesInDocsAreGood(t *testing.T) {
+func TestExamplesInDocsAreValid(t *testing.T) {
 	files, err := filepath.Glob("../../docs/*.md")
 	if err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ func TestRatesAsOthersWriteThem(t *testing.T) {
 }
 
 // What a hint suggests is accepted.
-func TestHintsAreGood(t *testing.T) {
+func TestHintsAreValidValues(t *testing.T) {
 	for _, number := range []string{"1", "12", "1.5", "250", "1024", "9999.999"} {
 		for _, prefix := range []string{"k", "K", "m", "M", "g", "G"} {
 			for _, unit := range []string{" ", "bit", " bit/s", "bps", "B/s"} {

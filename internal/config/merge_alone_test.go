@@ -11,7 +11,7 @@ import (
 
 // What Addresses reads of a project's file is what the merged file has of the project, however the file is written: else a project could hide addresses
 // from the others, or have some without claiming them. And no service gets another project's name.
-func TestAFileAloneReadsAsMerged(t *testing.T) {
+func TestFileMeansTheSameAloneAndMerged(t *testing.T) {
 	const base = "version: 1\nlocal_addresses: [10.1.0.200, fd00:1::200]\nx-v: &v { name: stolen, vip: 10.9.9.9 }\ndefaults: { health: { type: none } }\nservices: []\n"
 	const other = "version: 1\nx-v: &v { name: z, vip: 10.9.9.8 }\nservices:\n  - { name: s, vip: 10.8.0.80, port: 80, servers: [ { address: 10.1.0.31 } ] }\n"
 	const rest = "port: 80, servers: [ { address: 10.1.0.21 } ] }"

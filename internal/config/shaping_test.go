@@ -142,7 +142,7 @@ func TestBadShaping(t *testing.T) {
 }
 
 // What fits exactly.
-func TestShapingThatFits(t *testing.T) {
+func TestShapingThatFitsIsAccepted(t *testing.T) {
 	for _, text := range []string{
 		"{ port: eth0, rate: 1G, classes: [{ name: a, guaranteed: 600M }, { name: b, guaranteed: 400M }] }",
 		"{ port: eth0, rate: 1G, classes: [{ name: a, guaranteed: 60M }, { name: b, guaranteed: 50M }], tenants: [{ tenant: acme, maximum: 110M }], services: [{ service: web, maximum: 60M, class: a }] }",
@@ -164,7 +164,7 @@ func TestShapingThatFits(t *testing.T) {
 }
 
 // A maximum that something above does not let it have.
-func TestWarningsOfMaxima(t *testing.T) {
+func TestMaximaWithoutEffectAreWarnedOf(t *testing.T) {
 	const text = shapingHead + `shaping:
   - port: eth0
     rate: 1G
@@ -191,7 +191,7 @@ func TestWarningsOfMaxima(t *testing.T) {
 }
 
 // One reading reports what is wrong everywhere, and nothing that follows from it.
-func TestEveryMistakeAtOnce(t *testing.T) {
+func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 	const text = shapingHead + `limits:
   - { name: a, tenant: acne, bits_per_second: 10 Mbit/s, burst: 64 kB }
   - { name: a, service: web, packets_per_second: 0 }

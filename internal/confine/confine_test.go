@@ -246,7 +246,7 @@ func TestATrapEndsTheProcess(t *testing.T) {
 }
 
 // Each call of the agent's work is allowed, also those whose failure Go would ignore.
-func TestNothingThatIsNeededIsRefused(t *testing.T) {
+func TestNeededCallsAreAllowed(t *testing.T) {
 	command := startChild(t, Trap)
 	command.Env = append(command.Env, childWorks+"=1")
 	if text, err := command.CombinedOutput(); err != nil || !bytes.Contains(text, []byte("work: <nil>")) {

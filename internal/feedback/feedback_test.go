@@ -352,7 +352,7 @@ func TestDrainedAndBackups(t *testing.T) {
 
 // The forwarder gives a server that it is told nothing of the mean, and takes shares that are not renewed for those of an agent
 // that is gone.
-func TestServersThatAreOut(t *testing.T) {
+func TestServersThatAreOutGetTheMinimumShare(t *testing.T) {
 	l := newLab(t, 2)
 	l.states[l.ref(0)] = model.ServerSpec{State: model.Down}
 	l.turns(2, 10, time.Millisecond, time.Millisecond)
@@ -431,8 +431,8 @@ func TestForwarderAway(t *testing.T) {
 	}
 }
 
-// What Dial returns beside an error is not used, also if it is a nil pointer within an interface.
-func TestNoForwarderToDial(t *testing.T) {
+// The loop ignores Dial's result beside an error, even a nil pointer within an interface.
+func TestDialResultBesideAnErrorIsIgnored(t *testing.T) {
 	l := newLab(t, 2)
 	l.loop.options.Dial = func(context.Context) (Forwarder, error) {
 		var none *dpclient.Client

@@ -71,7 +71,7 @@ func TestCapacityIsLearned(t *testing.T) {
 }
 
 // A queue makes all servers behind a link late; one that is late alone is slow itself.
-func TestOneSlowServerIsNoFullLink(t *testing.T) {
+func TestSlowServerDoesNotMakeItsLinkFull(t *testing.T) {
 	l := newLab(t, 2)
 	service := &l.config.Services[0]
 	service.Feedback.Learn = true
@@ -96,7 +96,7 @@ func TestOneSlowServerIsNoFullLink(t *testing.T) {
 }
 
 // Signs with another cause disappear at once, even if no client connects at that moment.
-func TestSignsOfAFormerBase(t *testing.T) {
+func TestSignsFromAFormerBaseAreIgnored(t *testing.T) {
 	l := newLab(t, 1)
 	l.config.Services[0].Feedback.Learn = true
 	full := func() bool {

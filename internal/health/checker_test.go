@@ -254,7 +254,7 @@ func TestJitterStaysInItsBounds(t *testing.T) {
 }
 
 // A server that cannot be checked yet does not change its state, and is checked again soon.
-func TestNotYetSaysNothing(t *testing.T) {
+func TestErrNotYetIsInconclusive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ready atomic.Bool
 		var asked atomic.Uint32

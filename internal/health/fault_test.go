@@ -23,7 +23,7 @@ import (
 )
 
 // Errors of this host decide nothing, however clients wrap them; those of servers and of the way to them do.
-func TestErrorsOfThisHost(t *testing.T) {
+func TestErrorsOfThisHostAreRecognized(t *testing.T) {
 	call := func(name string, errno syscall.Errno) error {
 		return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError(name, errno)}
 	}
@@ -72,8 +72,8 @@ func TestErrorsOfThisHost(t *testing.T) {
 	}
 }
 
-// A real shortage, through both kinds of probe: this process may open no more files.
-func TestNoDescriptorIsLeft(t *testing.T) {
+// A real shortage, with both kinds of probe: this process cannot open further files.
+func TestMissingDescriptorsAreAHostError(t *testing.T) {
 	web := httptest.NewServer(nil)
 	defer web.Close()
 	address := netip.MustParseAddrPort(web.Listener.Addr().String())
@@ -107,7 +107,7 @@ func TestNoDescriptorIsLeft(t *testing.T) {
 }
 
 // A full table of tracked connections drops the SYNs of checks, without an error.
-func TestAFullTableOfConnections(t *testing.T) {
+func TestFullConntrackTableIsAHostError(t *testing.T) {
 	files := trackingFiles
 	defer func() { trackingFiles = files }()
 	listener, silent := listen(t)

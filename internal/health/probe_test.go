@@ -32,7 +32,7 @@ func listen(t *testing.T) (net.Listener, netip.AddrPort) {
 }
 
 // A server that expects the PROXY protocol's header answers only checks that begin with the header.
-func TestProbesIntroduceThemselves(t *testing.T) {
+func TestProbesSendAUserAgent(t *testing.T) {
 	listener, address := listen(t)
 	seen := make(chan string, 1)
 	go http.Serve(introducedListener{listener, seen}, http.NotFoundHandler())
@@ -239,7 +239,7 @@ func TestSourcesOfTheOtherFamily(t *testing.T) {
 }
 
 // A server may say in its answer how busy it is; one that failed says nothing that counts.
-func TestAnswersAreHanded(t *testing.T) {
+func TestAnswersReachTheCallback(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Endpoint-Load-Metrics", "TEXT cpu_utilization=0.5")
 		if r.URL.Path == "/bad" {

@@ -59,7 +59,7 @@ func TestStallsAreMeasured(t *testing.T) {
 }
 
 // A time-out that passed while this host did not run says nothing; the check is repeated at once.
-func TestStallsDecideNothing(t *testing.T) {
+func TestChecksDuringStallsAreInconclusive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hasty := policy
 		hasty.Fall = 1
@@ -108,7 +108,7 @@ func TestTheWatchOfTheProcess(t *testing.T) {
 	}
 }
 
-// TestMain runs the process that TestAStoppedAgent stops.
+// TestMain runs the process that TestStoppedProcessDoesNotFailItsCheck stops.
 func TestMain(m *testing.M) {
 	if server := os.Getenv("STEELYARD_TEST_CHECK"); server != "" {
 		checkOnce(netip.MustParseAddrPort(server))
@@ -136,8 +136,8 @@ func checkOnce(server netip.AddrPort) {
 	}
 }
 
-// A process that is stopped while a server answers does not take it for dead, although its time-out is over when it runs again.
-func TestAStoppedAgent(t *testing.T) {
+// A process that is stopped while a server answers does not count the server as dead, although the timeout has passed when it continues.
+func TestStoppedProcessDoesNotFailItsCheck(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -80,7 +80,7 @@ func TestCrossing(t *testing.T) {
 }
 
 // A changed range is another service.
-func TestARangeThatChanges(t *testing.T) {
+func TestChangedRangeReplacesTheService(t *testing.T) {
 	from, to := NewTable(), NewTable()
 	server := netip.MustParseAddrPort("10.1.0.21:0")
 	for table, k := range map[*Table]ServiceKey{from: ports("10.0.0.80", 8000, 8099), to: ports("10.0.0.80", 8000, 8199)} {

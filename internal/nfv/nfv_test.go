@@ -253,7 +253,7 @@ func TestDeleteBeforeTheRoute(t *testing.T) {
 }
 
 // Where it was going has not confirmed it, and may refuse it for good.
-func TestDeleteOnTheWay(t *testing.T) {
+func TestDeleteDuringAMoveEndsTheRequest(t *testing.T) {
 	r, w := newRecord(t)
 	r.Forwarder, r.State, r.Route = "f1", pb.State_STATE_SERVING, &Route{Generation: 1, Confirmed: true}
 	r.Move("f2", "f1 is not connected", w.now)
@@ -265,7 +265,7 @@ func TestDeleteOnTheWay(t *testing.T) {
 }
 
 // A service that all forwarders refuse comes to an end, though they are asked again and again.
-func TestRefusedByAll(t *testing.T) {
+func TestRequestRefusedByAllForwardersWaits(t *testing.T) {
 	r, w := newRecord(t)
 	w.file, w.refusal = 7, errors.New("it refuses this")
 	for begun := w.now; r.State != pb.State_STATE_FAILED; w.now = w.now.Add(RefusedLife + time.Second) {

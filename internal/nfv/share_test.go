@@ -76,7 +76,7 @@ func TestOldConfirmationsAreNotShared(t *testing.T) {
 }
 
 // The route stays until the last request of the VIP ends, however they end.
-func TestTheLastRequestWithdrawsTheRoute(t *testing.T) {
+func TestLastRequestOfAVIPWithdrawsTheRoute(t *testing.T) {
 	a, b, wa, wb := pair(t)
 	step(t, b, wb)
 	a.Delete(wa.now)
@@ -93,7 +93,7 @@ func TestTheLastRequestWithdrawsTheRoute(t *testing.T) {
 }
 
 // While a route is being removed, a new request of the VIP waits: its own would be removed too.
-func TestANewRequestWaitsForAWithdrawal(t *testing.T) {
+func TestNewRequestWaitsForAWithdrawal(t *testing.T) {
 	a, b, wa, wb := pair(t)
 	a.Delete(wa.now)
 	step(t, a, wa) // b has no route yet
@@ -115,7 +115,7 @@ func TestANewRequestWaitsForAWithdrawal(t *testing.T) {
 }
 
 // A request whose route is not set fails, and leaves the route to the other one.
-func TestAFailedRequestLeavesTheRoute(t *testing.T) {
+func TestFailedRequestKeepsASharedRoute(t *testing.T) {
 	a, wa := newRecord(t)
 	b, wb := newRecord(t)
 	wa.sharers, wb.sharers = []Sharer{{Record: b, ID: "b"}}, []Sharer{{Record: a, ID: "a"}}

@@ -150,8 +150,8 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// A renewal never makes a certificate worse, and where clocks differ by weeks, it does not repeat itself at once.
-func TestRenewalWithWrongClocks(t *testing.T) {
+// A renewal never shortens a certificate's life, and is not repeated at once if clocks differ by weeks.
+func TestRenewalKeepsTheLaterExpiry(t *testing.T) {
 	now := time.Now()
 	const day = 24 * time.Hour
 	a, other := authority(t, now), authority(t, now)
@@ -255,7 +255,7 @@ func FuzzParseToken(f *testing.F) {
 }
 
 // A member renews where a controller has newer authorities, and not where one has not heard of them yet.
-func TestWhoIsBehindItsControllers(t *testing.T) {
+func TestIdentityBehindItsControllersIsDue(t *testing.T) {
 	now := time.Now()
 	first := authority(t, now)
 	second, err := first.Next(now.Add(-time.Hour)) // by a clock that is late

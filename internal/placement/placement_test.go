@@ -191,7 +191,7 @@ func TestAStepIsRelieved(t *testing.T) {
 }
 
 // A load that comes and goes is not carried around.
-func TestNoPingPong(t *testing.T) {
+func TestServicesDoNotMoveBackAndForth(t *testing.T) {
 	for _, period := range []time.Duration{time.Minute, 4 * time.Minute, 20 * time.Minute, time.Hour} {
 		w := newWorld(t, 3, 0, 0, 1, 1, 2, 2)
 		w.noise, w.late = 0.2, 10*time.Second

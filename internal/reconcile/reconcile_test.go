@@ -347,7 +347,7 @@ func TestFlipsGoThroughWhileAConfigurationIsRefused(t *testing.T) {
 }
 
 // An agent that starts with a refused file maintains the states of the servers that the forwarder has.
-func TestFlipsGoThroughThoughTheFirstConfigurationIsRefused(t *testing.T) {
+func TestCheckResultsAreSentWhileTheFirstConfigurationIsRefused(t *testing.T) {
 	b := newBench(t, time.Millisecond) // it may read the forwarder before it is filled below
 	client, err := dpclient.Dial(t.Context(), b.forwarder.Socket)
 	if err != nil {

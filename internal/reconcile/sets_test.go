@@ -50,7 +50,7 @@ func TestSetsFromFiles(t *testing.T) {
 }
 
 // A file that this agent has not read leaves the forwarder's set as it is; a new set is empty.
-func TestAnUnreadFileChangesNothing(t *testing.T) {
+func TestUnreadSetFileChangesNothing(t *testing.T) {
 	b := newBench(t, time.Hour)
 	data := addresses(0, 3)
 	b.store.SetFiles(map[string]*model.SetData{"/bad.txt": data})

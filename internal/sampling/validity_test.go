@@ -28,9 +28,9 @@ func flood(rate uint64, subsided bool) *pb.Attack {
 	return &pb.Attack{Kind: "syn-flood", Service: webKey, BeganUnixMs: 1, Rate: rate, Subsided: subsided}
 }
 
-// The rate of samples follows the flood: at first few, then at 300 000/s one in 600, and each customer once it ends. Their numbers of samples
-// say nothing of their packets.
-func TestAFloodThatChangesItsRate(t *testing.T) {
+// The rate of samples follows the flood: few at first, then one in 600 at 300 000/s, and all customers' packets after its end. The numbers of samples
+// alone do not give the numbers of packets.
+func TestSamplingFollowsTheFloodsRate(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	customer := netip.MustParseAddr("203.0.113.9")
 	attacker := netip.MustParseAddr("198.51.100.9")

@@ -108,7 +108,7 @@ func TestABrokenFileChangesNothing(t *testing.T) {
 
 // A file that is being written in place is not read until it has been unchanged for a while; one that was only
 // cut off does not empty its set.
-func TestAFileThatIsBeingWritten(t *testing.T) {
+func TestFileBeingWrittenIsReadWhenStable(t *testing.T) {
 	b := newBench(t)
 	write(t, b.path, "10.0.0.1\n10.0.0.2\n")
 	b.Configure(b.sets)

@@ -10,7 +10,7 @@ import (
 
 // What was learned is too little, or too little by now: three times as much would pass, and shares leave 93 % of it. Answers are late
 // for 10 s now and then: that does not confirm it.
-func TestFlickersConfirmNothing(t *testing.T) {
+func TestShortSignsDoNotConfirmACapacity(t *testing.T) {
 	for name, test := range map[string]struct {
 		next func(*rand.Rand) int // seconds from one flicker to the next
 		most int                  // hours until it is followed
@@ -62,8 +62,8 @@ func TestCandidatesAgree(t *testing.T) {
 	}
 }
 
-// A way that has become longer for good is the way: its link is not full for ever, and what was learned is tried again.
-func TestALongerWayEnds(t *testing.T) {
+// A path with a permanently longer delay becomes the new base: its link does not stay full, and its capacity is probed again.
+func TestLongerPathIsNotAFullLinkForever(t *testing.T) {
 	for _, learned := range []bool{true, false} {
 		c := observed{now: begin}
 		after := 12 * 3600

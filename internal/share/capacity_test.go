@@ -209,7 +209,7 @@ func flickers(i int, at time.Duration) float64 {
 }
 
 // What only looks like a full link does not become a capacity that costs it sessions.
-func TestWhatIsNoCapacity(t *testing.T) {
+func TestOtherCausesAreNotLearnedAsCapacity(t *testing.T) {
 	wide := func(int, time.Duration) float64 { return 600 * mbit }
 	wave := func(period time.Duration) func(int, time.Duration) float64 {
 		return func(i int, at time.Duration) float64 {

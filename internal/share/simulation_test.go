@@ -223,8 +223,8 @@ func TestDelayedFeedback(t *testing.T) {
 	}
 }
 
-// A server that is set aside, recovers, and is overloaded again by what it then gets must not flap.
-func TestSettingAsideDoesNotFlap(t *testing.T) {
+// A server that is set aside, recovers, and is overloaded by the sessions that it then gets must not oscillate.
+func TestSettingAsideDoesNotOscillate(t *testing.T) {
 	p := ten(0.6)
 	p.delay = 2 * time.Second
 	p.extra = func(i int, at time.Duration) float64 {

@@ -119,7 +119,7 @@ func TestADeadlineIsReported(t *testing.T) {
 }
 
 // A silent peer, and one that sends just before the limit, with and without a stall of this host.
-func TestASilentConnectionCloses(t *testing.T) {
+func TestSilentConnectionCloses(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		sends, stall time.Duration

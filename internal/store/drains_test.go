@@ -181,8 +181,8 @@ func TestMarksAreUniqueAndStay(t *testing.T) {
 	}
 }
 
-// TestAFailingServerIsDownThoughDrained: its clients may get resets then; after recovery it is drained again.
-func TestAFailingServerIsDownThoughDrained(t *testing.T) {
+// TestFailingServerIsDownEvenIfDrained: its clients may get resets then; after recovery it is drained again.
+func TestFailingServerIsDownEvenIfDrained(t *testing.T) {
 	for name, byFile := range map[string]bool{"by the file": true, "by command": false} {
 		t.Run(name, func(t *testing.T) {
 			directory := t.TempDir()
@@ -221,8 +221,8 @@ func TestAFailingServerIsDownThoughDrained(t *testing.T) {
 	}
 }
 
-// TestADrainedNewcomerWaitsForNoCheck: a new drained server has no sessions that could be lost.
-func TestADrainedNewcomerWaitsForNoCheck(t *testing.T) {
+// TestDrainedNewServerNeedsNoCheck: a new drained server has no sessions that could be lost.
+func TestDrainedNewServerNeedsNoCheck(t *testing.T) {
 	s, checks := open(t, t.TempDir())
 	s.Adopt(tableOf(map[string]model.State{"10.1.0.2:80": model.Up}))
 	config := configOf(model.HealthTCP, "10.1.0.1:80", "10.1.0.2:80")

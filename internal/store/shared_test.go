@@ -105,7 +105,7 @@ func TestOwnOrdersHoldUntilTheyAreJudged(t *testing.T) {
 
 // A state directory may be an older one: restored from a backup, or because the disk was full for some starts. What is ordered then has numbers of
 // orders that are judged already.
-func TestNumbersThatControllersKnowAlready(t *testing.T) {
+func TestOwnOrdersAreRenumberedAfterARestore(t *testing.T) {
 	for _, revision := range []int64{30, 5} { // the second one is older than what the agent has
 		directory := t.TempDir()
 		s := sharing(t, directory)
@@ -218,8 +218,8 @@ func TestDeadlinesOfControllersGoByTheMonotonicClock(t *testing.T) {
 	}
 }
 
-// Before controllers, all orders were this agent's. An older agent reads what a newer one has written as that again.
-func TestFilesOfOtherVersions(t *testing.T) {
+// Before controllers sent orders, all orders were the agent's own. An older agent reads a newer agent's file in this way.
+func TestStateFilesOfOtherVersionsAreHandled(t *testing.T) {
 	directory := t.TempDir()
 	s := started(t, directory, configOf(model.HealthNone, first, second))
 	s.order(t, first, &Drain{Kill: true})
@@ -252,7 +252,7 @@ func TestFilesOfOtherVersions(t *testing.T) {
 }
 
 // Orders for a service of a request say nothing of another one that has its VIP by a file.
-func TestOrdersForAServiceOfAName(t *testing.T) {
+func TestOrdersFollowTheServiceName(t *testing.T) {
 	directory := t.TempDir()
 	s := sharing(t, directory)
 	named := drained(first, 9)

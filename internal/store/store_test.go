@@ -157,7 +157,7 @@ func TestChangesAreTakenOnce(t *testing.T) {
 }
 
 // Check results of a removed server say nothing about a new one at its address.
-func TestALateReportDoesNotHitASuccessor(t *testing.T) {
+func TestLateCheckResultDoesNotAffectASuccessor(t *testing.T) {
 	s, checks := open(t, t.TempDir())
 	s.Adopt(model.NewTable())
 	one := ref("10.1.0.1:80")

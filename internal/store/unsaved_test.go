@@ -11,7 +11,7 @@ import (
 )
 
 // A drain must not depend on free disk space. A path that is no directory has the same effect.
-func TestADrainHoldsThoughItCannotBeSaved(t *testing.T) {
+func TestUnsavedDrainIsInEffect(t *testing.T) {
 	directory := filepath.Join(t.TempDir(), "state")
 	s, _ := open(t, directory)
 	use(t, s, configOf(model.HealthNone, "10.1.0.1:80"))

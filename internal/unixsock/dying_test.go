@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 }
 
 // A killed process answers until its files are closed: here its socket is a child's for half a second. A start in that time waits.
-func TestADyingListenerIsWaitedFor(t *testing.T) {
+func TestListenWaitsForAnEndingListener(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "a.sock")
 	other := exec.Command(os.Args[0])
 	other.Env = append(os.Environ(), "LISTEN_AND_WAIT="+socket)

@@ -86,7 +86,7 @@ func TestSharesOfUsers(t *testing.T) {
 }
 
 // Root and the own user are not counted, and connections work.
-func TestTheOwnUserHasNoShare(t *testing.T) {
+func TestOwnUserHasNoConnectionLimit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.sock")
 	inner, err := net.Listen("unix", path)
 	if err != nil {
