@@ -53,7 +53,7 @@ func metricsLab(t *testing.T, detail string) (*lab, string) {
 	return l, address
 }
 
-// Callers who keep their connections open do not use up the agent's descriptors, and are not in the way of others.
+// Scrapers that keep their connections open do not use up the agent's descriptors, nor the slots of others.
 func TestIdleConnectionsAreBounded(t *testing.T) {
 	_, address := metricsLab(t, "none")
 	var first net.Conn

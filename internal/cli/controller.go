@@ -172,7 +172,7 @@ func etcdTLS(ca, certificate, key string) (*tls.Config, error) {
 	return config, nil
 }
 
-// ask calls a method of the controller.
+// ask sends a request to the controller.
 func ask[Q, R any](ctx context.Context, a *app, f func(context.Context, *connect.Request[Q]) (*connect.Response[R], error), request *Q) (*R, error) {
 	response, err := call(ctx, a, f, request)
 	return response, a.explainController(err)

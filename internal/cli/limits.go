@@ -268,7 +268,7 @@ func (v limitView) directionText() string {
 	return v.Direction
 }
 
-// ofText tells what the limit concerns.
+// ofText describes the target of the limit.
 func (v limitView) ofText() string {
 	if v.Tenant == "" {
 		return v.Of

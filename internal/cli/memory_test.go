@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Who sets GOMEMLIMIT decides, also to have no limit.
+// GOMEMLIMIT in the environment overrides the agent's limit, even with "off".
 func TestGOMEMLIMITOverridesTheMemoryLimit(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)

@@ -106,7 +106,7 @@ func TestControlCharactersDoNotReachTheTerminal(t *testing.T) {
 	}
 }
 
-// Two contexts of one process are told apart.
+// Two contexts of one process are distinguished.
 func TestContextsHaveNumbers(t *testing.T) {
 	directory := t.TempDir()
 	fakeStack(t, directory, "echo-7", func(request *pb.Request) *pb.Response {

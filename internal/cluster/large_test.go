@@ -89,7 +89,7 @@ func TestLargeValues(t *testing.T) {
 	if got, err := s.Load(t.Context(), nil); err != nil || got.Text != nil {
 		t.Errorf("nothing is %v, %v", got, err)
 	}
-	// Who saved a text and refers to it only after it was removed must save it again.
+	// A writer that saves a text, but refers to it only after its removal, must save it again.
 	lone, err := s.Save(t.Context(), noise(random, 2*maxInline))
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +184,7 @@ func TestAlarmOfAFullEtcdIsCleared(t *testing.T) {
 	put(t, s, new(Txn).Put("a", []byte("1"), 0))
 }
 
-// History is bounded: a watch from before is told so.
+// History is bounded: a watch from before it fails with ErrGone.
 func TestTidyCompacts(t *testing.T) {
 	s := openSmall(t, 0)
 	first := put(t, s, new(Txn).Put("a", []byte("1"), 0))

@@ -156,7 +156,7 @@ func TestThreeMembers(t *testing.T) {
 	}
 }
 
-// A member that has lost its disk comes back with an empty one, when another one was told to expect that.
+// A member that has lost its disk rejoins with an empty one, after Replace at another member.
 func TestReplacedMemberRejoinsWithAnEmptyDisk(t *testing.T) {
 	c := newTrio(t)
 	c.start(0, 1, 2)

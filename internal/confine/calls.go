@@ -22,7 +22,7 @@ var always = []string{
 	// Sockets, once they exist.
 	"accept4", "bind", "connect", "getpeername", "getsockname", "getsockopt", "listen", "recvfrom", "recvmsg", "sendmsg", "sendto",
 	"setsockopt", "shutdown",
-	// Who and where it is.
+	// User and host.
 	"getegid", "geteuid", "getgid", "getuid", "uname",
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package connlimit bounds the connections of a listener that strangers may reach, so that they do not use up the process's descriptors.
+// Package connlimit bounds the connections of a listener with unauthenticated clients, so that they cannot use up the process's descriptors.
 package connlimit
 
 import (

@@ -287,8 +287,8 @@ func TestTokensEndWithTheirAuthority(t *testing.T) {
 		}
 		now := l.awaitAuthorities([]pb.Authority_State{signs}).GetAuthorities()[0].GetKeyHash()
 
-		anybody := userOn(t, c.url, &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, nil)
-		for name, join := range map[string]joinMethod{"a controller": anybody.Join, "a controller that has not heard of it": deaf.Join} {
+		healthy := userOn(t, c.url, &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, nil)
+		for name, join := range map[string]joinMethod{"a controller": healthy.Join, "a controller that has missed it": deaf.Join} {
 			if _, err := joinRaw(t, join, early); connect.CodeOf(err) != connect.CodeUnauthenticated {
 				t.Errorf("distrust %v, %s, a token from before: %v", distrust, name, err)
 			}
@@ -314,8 +314,8 @@ func TestTokensEndWithTheirAuthority(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := joinRaw(t, anybody.Join, made.Msg.GetToken()); err != nil {
-			t.Errorf("distrust %v, a token of a controller that has not heard of it: %v", distrust, err)
+		if _, err := joinRaw(t, healthy.Join, made.Msg.GetToken()); err != nil {
+			t.Errorf("distrust %v, a token of a controller that has missed it: %v", distrust, err)
 		}
 		admin.Name, admin.certificate = pki.Name{Kind: pki.User, Name: "ada"}, void
 		if _, err := deaf.CreateToken(as(admin), connect.NewRequest(request)); connect.CodeOf(err) != connect.CodeUnauthenticated {

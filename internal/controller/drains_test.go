@@ -267,7 +267,7 @@ func TestStoredOrdersWinOverThoseOfADisconnectedAgent(t *testing.T) {
 			l.heal(gates, "f1")
 			l.awaitServer(f, vip, server, test.want)
 			l.until("own orders are judged", func() bool { return len(test.own) == 0 || len(l.stored(keyJudged)) == 1 })
-			l.until("the agent has heard of all", func() bool { return l.mustOrder(admin, "f1", server, test.want == stateDrain) })
+			l.until("the agent has received all", func() bool { return l.mustOrder(admin, "f1", server, test.want == stateDrain) })
 			if got, most := len(f.Commits())-commits, map[bool]int{true: 0, false: 1}[state == test.want]; got != most {
 				t.Errorf("%d changes on the way: %v", got, f.Commits()[commits:])
 			}

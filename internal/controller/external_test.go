@@ -238,7 +238,7 @@ func TestExternalEtcdLosesMembers(t *testing.T) {
 	var asking sync.WaitGroup
 	for i, c := range l.controllers {
 		asking.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // etcd's client asks again for as long as it may
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // etcd's client retries until its deadline
 			defer cancel()
 			_, err := apply(ctx, c.admin, "f1", "", file(1000))
 			if code := connect.CodeOf(err); code != connect.CodeDeadlineExceeded && code != connect.CodeUnavailable {

@@ -112,7 +112,7 @@ func TestGuestsOfLargestNetworkAreEvictedFirst(t *testing.T) {
 			enter(address(i), maxGuests+i).heard.Store(true)
 		}
 		if newcomer.closed.Err() != nil || g.all.Len() != maxGuests {
-			t.Errorf("%s: the newcomer gives way to those who have many", what)
+			t.Errorf("%s: a new client is evicted instead of one with many connections", what)
 		}
 		for g.all.Len() > 0 {
 			g.all.Front().Value.(*guest).Close()

@@ -194,7 +194,7 @@ func TestRemovalEndsAStartingWatch(t *testing.T) {
 	caller := principal{Name: pki.Name{Kind: pki.User, Name: "eve"}, member: member{Role: pb.Role_ROLE_VIEWER}, revision: revision}
 	err = follow[pb.WatchResponse](context.WithValue(t.Context(), callerKey{}, caller), s, "", func(ctx context.Context) (int64, error) {
 		s.mu.Lock()
-		s.endWatches("eve", revision) // when it joined, which is heard of late
+		s.endWatches("eve", revision) // a late event of its join
 		s.mu.Unlock()
 		if err := ctx.Err(); err != nil {
 			t.Error(err)

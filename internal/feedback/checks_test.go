@@ -11,7 +11,7 @@ import (
 	"steelyard/internal/share"
 )
 
-// Where no answers to SYNs pass, as under dr, ipip and with UDP, an HTTP check's connection tells the delay of the link; how long the server
+// Where no answers to SYNs pass, as under dr, ipip and with UDP, an HTTP check's connection measures the delay of the link; how long the server
 // needs to answer does not.
 func TestConnectionsOfHTTPChecksAreTheDelay(t *testing.T) {
 	const ms = time.Millisecond

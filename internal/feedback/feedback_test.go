@@ -350,7 +350,7 @@ func TestDrainedAndBackups(t *testing.T) {
 	}
 }
 
-// The forwarder gives a server that it is told nothing of the mean, and takes shares that are not renewed for those of an agent
+// The forwarder assumes the mean for a server without a share, and counts shares that are not renewed as those of an agent
 // that is gone.
 func TestServersThatAreOutGetTheMinimumShare(t *testing.T) {
 	l := newLab(t, 2)

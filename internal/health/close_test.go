@@ -16,7 +16,7 @@ import (
 	"steelyard/internal/model"
 )
 
-// Servers see the end of a check as the end of a client: whatever they sent, and whoever closes first.
+// For servers, a check ends as a client's connection does: whatever they have sent, and whichever side closes first.
 func TestChecksEndInOrder(t *testing.T) {
 	const web = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 	for name, test := range map[string]struct {

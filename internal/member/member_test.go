@@ -27,9 +27,9 @@ func TestControllersShareTheWork(t *testing.T) {
 		ordered := order(name, urls)
 		first[ordered[0]]++
 		if again := order(name, []string{urls[2], urls[0], urls[1]}); !slices.Equal(again, ordered) {
-			t.Fatalf("%s: %v, and told in another order %v", name, ordered, again)
+			t.Fatalf("%s: %v, and in another input order %v", name, ordered, again)
 		}
-		// Who loses its controller goes where it would go if that one had never been.
+		// Without its controller, a member connects where it would without that controller in the list.
 		if left := order(name, slices.DeleteFunc(slices.Clone(urls), func(u string) bool { return u == ordered[0] })); left[0] != ordered[1] {
 			t.Fatalf("%s: %v, then %v", name, ordered, left)
 		}

@@ -4,7 +4,7 @@ package model
 
 import "fmt"
 
-// shapingWarnings returns maxima that something above does not let anybody have.
+// shapingWarnings warns of maxima without effect, because a level above is lower.
 func (c *Config) shapingWarnings() []Warning {
 	var warnings []Warning
 	for i, resolved := range c.ResolveShaping() {

@@ -128,8 +128,8 @@ func (i *Identity) Expires() time.Time {
 	return i.certificate.NotAfter
 }
 
-// Due reports that two thirds of the certificate's life are over, or that a controller was seen to have other authorities. One that a controller has
-// just renewed is not due, however old it is by this host's clock: where clocks differ by weeks, each next one would be as old.
+// Due reports whether two thirds of the certificate's life are over, or a controller has presented other authorities. A certificate that was just renewed
+// is not due, however old it is by this host's clock: if clocks differ by weeks, the next one would look as old.
 func (i *Identity) Due() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -137,8 +137,8 @@ func (i *Identity) Due() bool {
 	return i.behind || old && (i.renewed.IsZero() || time.Since(i.renewed) > renewPause)
 }
 
-// compare notes whether a controller, which was verified, has other authorities than are known here, or signs by another one than signed
-// this certificate: controllers show all of them, first the one that signs. One that has older ones has not heard of a change yet.
+// compare records whether a verified controller presents other authorities than are known here, or signs by another one than signed this certificate:
+// controllers present all of them, the signing one first. A controller with older ones has not received a change yet.
 func (i *Identity) compare(controller tls.ConnectionState) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

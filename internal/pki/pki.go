@@ -38,7 +38,7 @@ const (
 	renewPause = time.Hour
 )
 
-// begin is when all certificates begin to hold. The time of the issue would say nothing about who holds one, and keep those away whose clocks
+// begin is the NotBefore of all certificates. The time of issue would add no information about the holder, and exclude members whose clocks
 // are behind the issuer's.
 var begin = time.Unix(0, 0)
 

@@ -157,7 +157,7 @@ func TestAttackSources(t *testing.T) {
 	waitFor(t, "the end of the listing", func() bool { return s.Sources(ended).Samples == 0 })
 }
 
-// TestDropsOfAttacks: drops that attacks are told by are drops of the forwarder.
+// The drop reasons that identify attacks exist in the forwarder.
 func TestDropsOfAttacks(t *testing.T) {
 	source, err := os.ReadFile("../../dataplane/base/include/sy_base.h")
 	if err != nil {

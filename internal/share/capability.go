@@ -152,7 +152,7 @@ func offsets(candidates []*candidate, of func(*candidate) (value, trust float64)
 
 // byLatency sets targets for the least mean response time: there, one more session adds the same to it at
 // every server. What it adds is the server's latency and, as queues grow with 1/(1−c), the time that it
-// takes from the others. Who adds more than the mean gets less than it has, by the logarithm of the ratio.
+// takes from the others. A server that adds more than the mean gets a smaller share, by the logarithm of the ratio.
 // Returns the speed of the approach.
 func byLatency(candidates []*candidate, _ float64) float64 {
 	sum, weights := 0.0, 0.0

@@ -127,7 +127,7 @@ func (c course) capacities(link int, from, to time.Duration) (least, most float6
 
 const mbit = 1e6
 
-// narrow is one link of 200 Mbit/s among those of 600, of which even shares ask 300 each.
+// narrow is one link of 200 Mbit/s among those of 600; even shares would load each with 300.
 func narrow(i int, _ time.Duration) float64 {
 	if i == 0 {
 		return 200 * mbit

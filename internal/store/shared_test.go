@@ -172,7 +172,7 @@ func TestOrdersComeBeforeTheConfiguration(t *testing.T) {
 	use(t, s, configOf(model.HealthNone, first, second))
 	s.expectState(t, second, model.Drain)
 	s.expectState(t, first, model.Up)
-	// An own order for a server that leaves is forgotten, as without controllers; an end of a drain is needed until a controller has heard of it.
+	// An own order for a removed server is dropped, as without controllers; an end of a drain stays until a controller has received it.
 	s.order(t, first, &Drain{})
 	s.order(t, second, nil)
 	use(t, s, configOf(model.HealthNone, "10.1.0.3:80"))
@@ -308,6 +308,6 @@ func TestTheSameIsNoChange(t *testing.T) {
 		t.Error(taken, changed, err)
 	}
 	if s.Version() != version || !maps.Equal(before, s.drains.orders) {
-		t.Error("the forwarder would be told again")
+		t.Error("the forwarder would be notified again")
 	}
 }

@@ -66,7 +66,7 @@ func TestFirstFailedCheckChangesTheState(t *testing.T) {
 	}
 }
 
-// What a turn of the loop of shares asks for, with 10 000 services of ten servers.
+// The queries of an iteration of the shares' loop, with 10 000 services of ten servers.
 func BenchmarkStates(b *testing.B) {
 	config := &model.Config{}
 	for i := range 10_000 {
