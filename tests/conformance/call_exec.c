@@ -69,8 +69,6 @@ static void in_process(int fd, const char *who, void (*run)(int fd, int out, sho
 {
 	char said[MORE_BYTES] = {0};
 	int out[2];
-	size_t got = 0;
-	ssize_t n;
 	short before = ready(fd);
 
 	require(pipe(out) == 0, "pipe");
@@ -80,10 +78,7 @@ static void in_process(int fd, const char *who, void (*run)(int fd, int out, sho
 		run(fd, out[1], before);
 		_exit(0);
 	}
-	close(out[1]);
-	while (got < sizeof(said) - 1 && (n = read(out[0], said + got, sizeof(said) - 1 - got)) > 0)
-		got += (size_t)n;
-	close(out[0]);
+	pipe_report(out, said);
 	waitpid(child, NULL, 0);
 	more("%s: %s", who, said);
 }
@@ -312,14 +307,7 @@ static long by_call(int fd, void (*run)(int fd, int out, short before))
 
 	require(pipe(out) == 0, "pipe");
 	run(fd, out[1], ready(fd));
-	close(out[1]);
-	for (size_t got = 0; got < sizeof(said) - 1;) {
-		ssize_t n = read(out[0], said + got, sizeof(said) - 1 - got);
-		if (n <= 0)
-			break;
-		got += (size_t)n;
-	}
-	close(out[0]);
+	pipe_report(out, said);
 	more("child: %s", said);
 	parent_report(fd);
 	return 0;

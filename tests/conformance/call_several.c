@@ -181,8 +181,6 @@ static long in_child(int fd, void (*run)(int fd, int out))
 {
 	char said[MORE_BYTES] = {0};
 	int out[2];
-	size_t got = 0;
-	ssize_t n;
 
 	require(pipe(out) == 0, "pipe");
 	pid_t child = fork();
@@ -192,10 +190,7 @@ static long in_child(int fd, void (*run)(int fd, int out))
 		run(fd, out[1]);
 		_exit(0);
 	}
-	close(out[1]);
-	while (got < sizeof(said) - 1 && (n = read(out[0], said + got, sizeof(said) - 1 - got)) > 0)
-		got += (size_t)n;
-	close(out[0]);
+	pipe_report(out, said);
 	waitpid(child, NULL, 0);
 	more("child: %s", said);
 	return 0;

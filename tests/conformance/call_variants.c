@@ -222,14 +222,7 @@ ACTION(clone_uses)
 	cloned.out = out[1];
 	pid_t child = clone(clone_run, stack + STACK, SIGCHLD, NULL);
 	require(child > 0, "clone");
-	close(out[1]);
-	for (size_t got = 0; got < sizeof(said) - 1;) {
-		ssize_t n = read(out[0], said + got, sizeof(said) - 1 - got);
-		if (n <= 0)
-			break;
-		got += (size_t)n;
-	}
-	close(out[0]);
+	pipe_report(out, said);
 	waitpid(child, NULL, 0);
 	free(stack);
 	more("child: %s; parent: send %s", said,

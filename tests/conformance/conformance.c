@@ -31,6 +31,18 @@ static char text[MORE_BYTES * 2];
 static volatile sig_atomic_t pipes;
 static const char *pattern = "*";
 
+void pipe_report(const int ends[2], char report[MORE_BYTES])
+{
+	close(ends[1]);
+	for (size_t got = 0; got < MORE_BYTES - 1;) {
+		ssize_t n = read(ends[0], report + got, MORE_BYTES - 1 - got);
+		if (n <= 0)
+			break;
+		got += (size_t)n;
+	}
+	close(ends[0]);
+}
+
 void require(bool holds, const char *what)
 {
 	if (holds)

@@ -36,6 +36,9 @@ extern struct peer peer;
 
 /* Appends to a call's result. */
 void more(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Closes the pipe after reading the report of a child, which has the writing end. The buffer must
+ * be zero. */
+void pipe_report(const int ends[2], char report[MORE_BYTES]);
 /* An address without its port, by the name of its host. */
 const char *address_name(const struct sockaddr_storage *a, socklen_t len);
 const char *error_name(int error);

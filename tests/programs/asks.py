@@ -10,30 +10,28 @@ BODY = "hello"
 BULK = 3_000_000
 
 
-def http(path="/index.html", body=BODY):
+def fetch(scheme, path, body, port=None):
+    """port(program): by default the program's own."""
+
     def ask(place, address):
-        got = place.curl(f"http://{place.at(address)}{path}")
+        at = place.at(address, port(place.program) if port else None)
+        got = place.curl(f"{scheme}://{at}{path}")
         assert got.strip() == body, got
 
     return ask
+
+
+def http(path="/index.html", body=BODY):
+    return fetch("http", path, body)
 
 
 def https(path="/index.html", body=BODY):
-    def ask(place, address):
-        got = place.curl(f"https://{place.at(address, place.program.tls)}{path}")
-        assert got.strip() == body, got
-
-    return ask
+    return fetch("https", path, body, lambda program: program.tls)
 
 
 def secure(path="/", body=BODY):
     """By HTTPS at the program's only port."""
-
-    def ask(place, address):
-        got = place.curl(f"https://{place.at(address)}{path}")
-        assert got.strip() == body, got
-
-    return ask
+    return fetch("https", path, body)
 
 
 def quick(path="/index.html", body=BODY):
