@@ -69,8 +69,8 @@ class Pair:
             ns.run(["ethtool", "-K", name, "tx", "off"])
 
     def know(self, servers, clients):
-        """Neighbours, by last bytes: both ends' workers may take the cores away from who would
-        answer ARP."""
+        """Adds permanent neighbour entries, by last bytes: the workers of both ends may leave no
+        CPU to the programs that would answer ARP."""
         ends = ((self.near, self.names[0]), (self.far, self.names[1]))
         macs = [ns.mac(name) for ns, name in ends]
         for (ns, name), hosts, mac in zip(ends, (servers, clients), reversed(macs), strict=True):

@@ -120,7 +120,7 @@ static void consumer_tick(struct elephant *x, struct tick_consumer *c)
 		word_limit(x, c, c->held[c->at++].u64);
 }
 
-/* Of a tick's packets, who comes first is random: the last one finds the queue full. */
+/* The order of a tick's packets is random: the last one finds the queue full. */
 static void elephant_run(struct elephant *x, unsigned ticks, double flood)
 {
 	double neighbours = 0, elephant = 0;

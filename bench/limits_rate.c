@@ -26,7 +26,7 @@ static void limit_step(void);
 #define ROOM      512u   /* packets that can wait for a consumer */
 #define HELD      1024u  /* the adversary is after one user in so many; also the observed one */
 #define STACK     65536u /* bytes */
-#define PATIENCE  8u     /* turns of who must go on before others let go of a lock */
+#define PATIENCE  8u     /* turns of the lock holder before others release theirs */
 _Static_assert((USERS - 1) % HELD == 0, "the observed user is one of them");
 
 struct consumer {
@@ -61,7 +61,7 @@ static struct experiment *experiment;
 
 /* ---- consumers ------------------------------------------------------------------------------- */
 
-/* Back to who resumed it. setjmp, as swapcontext makes system calls. */
+/* Returns to the resuming context. setjmp, as swapcontext makes system calls. */
 static __attribute__((noinline)) void consumer_pause(struct consumer *c)
 {
 	if (_setjmp(c->at) == 0)
@@ -128,7 +128,7 @@ static void consumer_begin(struct experiment *x, struct consumer *c)
 }
 
 /* A consumer that has no more room goes on, after all with a fresher view of the same bucket. If it
- * waits for a lock, who holds it goes on, too. */
+ * waits for a lock, the lock holder continues, too. */
 static void consumer_force(struct experiment *x, struct consumer *c)
 {
 	for (unsigned turn = 0; c->tail - c->head == ROOM; turn++) {

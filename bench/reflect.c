@@ -150,7 +150,7 @@ static void *end_run(void *arg)
 	return NULL;
 }
 
-/* Frames to nobody: the XDP programs at both ends take them all. */
+/* Frames without a receiver: the XDP programs at both ends take all of them. */
 static void first_frames(struct end *e, unsigned flight, unsigned length)
 {
 	for (unsigned i = 0; i < flight; i++) {

@@ -8,7 +8,7 @@
     half load    an open loop at half of what the server did in the same round; latency counts from
                  when a request was due. `half of the kernel's`: both servers at that rate
     machine      what it takes of each core from a program that only reads the clock, in the same
-                 round: who waits for an answer waits through that
+                 round: clients wait through that, too
     bulk         one connection, answers of 64 MB, or requests of 64 MB; `both cores` as for echo
     burst        requests of one time, as the receiver's end of the cable stamps them; the baseline
                  is as fast as the generator sends for long, with answers to be taken meanwhile

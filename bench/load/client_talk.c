@@ -191,7 +191,7 @@ void talk_receive(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now
 			conn_lose(c, s, i, CLIENT_ERROR_reset, now);
 			return;
 		}
-		/* Nobody has asked for it: not even the part of a request has been sent. */
+		/* Unsolicited: no part of a request has been sent. */
 		bool asked = k->count > k->unsent || (k->count && k->offset);
 		taken = asked ? answer_feed(c, i, bytes, (size_t)len, &a) : -EPROTO;
 		if (taken < 0) {

@@ -101,8 +101,8 @@ static unsigned draws_ask(const struct client *c, const struct sy_stack *s, unsi
 }
 
 /* Requests of the open loop that are due until then: for any of the connections that have a place.
- * Those that found none before are first. Some in a turn: who sends all at once after having been
- * held up loses what comes meanwhile. */
+ * Those that found none before are first. A few per iteration: a client that sends all at once
+ * after being held up loses what comes meanwhile. */
 static void arrivals_do(struct client *c, struct sy_stack *s, uint64_t until, uint64_t now)
 {
 	unsigned most = c->o.turn ? c->o.turn : PER_TURN, asked = 0;
@@ -164,7 +164,7 @@ static void measuring_begin(struct client *c, uint64_t now)
 /* A few at first: neighbours that do not know each other's MAC addresses keep only few packets. */
 static void opening_do(struct client *c, struct sy_stack *s, uint64_t now)
 {
-	/* Of connections for few requests, the first shows that there is somebody. */
+	/* Of connections for few requests, the first shows that a server exists. */
 	uint32_t wanted = c->o.each ? 1 : c->o.connections;
 	uint64_t most = 1 + c->counts.opened + c->counts.open_failed;
 

@@ -417,7 +417,7 @@ static int client_check(struct load_options *o, struct sy_error *err)
 		return sy_fail(err, EINVAL, "--active %u: each of the %u workers needs one, or 0",
 		               o->active, workers);
 	if (o->active == 0 && (o->requests || o->rate > 0))
-		return sy_fail(err, EINVAL, "--active 0: nobody would ask what %s wants",
+		return sy_fail(err, EINVAL, "--active 0: no connection would send what %s needs",
 		               o->requests ? "--requests" : "--rate");
 	if (o->has_think && o->rate > 0)
 		return sy_fail(err, EINVAL, "--think is of a closed loop, --rate of an open one");

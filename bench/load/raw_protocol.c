@@ -84,7 +84,7 @@ const uint8_t *pattern_from(uint64_t at)
 	static uint8_t pattern[PATTERN_LEN + PATTERN_PERIOD];
 	static bool made;
 
-	if (!__atomic_load_n(&made, __ATOMIC_ACQUIRE)) { /* whoever else makes it makes the same */
+	if (!__atomic_load_n(&made, __ATOMIC_ACQUIRE)) { /* concurrent threads make the same */
 		for (unsigned i = 0; i < sizeof(pattern); i++)
 			__atomic_store_n(&pattern[i], (uint8_t)(i % PATTERN_PERIOD * 7 + 1),
 			                 __ATOMIC_RELAXED);

@@ -23,7 +23,7 @@ void cores_init(struct cores *c, unsigned workers, unsigned types, const uint8_t
 
 /* ---- reservation ----------------------------------------------------------------------------- */
 
-/* By level, then shorter first; those of a level that nobody has seen, last; the unknown ones last
+/* By level, then shorter first; those of an unseen level last; the unknown ones last
  * of all. */
 static bool is_before(const struct cores *c, unsigned a, unsigned b)
 {

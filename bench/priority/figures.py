@@ -172,7 +172,7 @@ def all_lost(found):
 
 
 def line_rate(seen):
-    """Requests a second, in a burst: who is sent last has waited for all before it."""
+    """Requests a second, in a burst: the last request has waited for all earlier ones."""
     (one,) = (one for one in seen["classes"] if one["name"] == "other")
     took_us = one["latency_us"]["p99"] - one["since_sent_us"]["p99"]
     return 0.99 * BURST / max(took_us, 1) * 1e6

@@ -7,7 +7,7 @@
 
 #include "rule.h"
 
-/* Writer: whoever is told by the experiment. Readers: who serves; relaxed. */
+/* Writer: the thread that executes the experiment's orders. Readers: serving threads; relaxed. */
 static uint64_t sleep_from_ns;
 
 uint64_t serve_clock(void)

@@ -62,7 +62,7 @@ static inline unsigned request_type(const uint8_t *payload)
 /* A request that is whole, and how it is counted. */
 struct request {
 	struct raw_header header;
-	uint64_t tcp_ns, read_ns; /* tcp_ns 0: nobody has noted it */
+	uint64_t tcp_ns, read_ns; /* tcp_ns 0: not recorded */
 };
 
 /* Serves it and counts. Writes the answer, of the returned length; 0: it wants none that is

@@ -13,7 +13,7 @@ static const struct rule rules[] = {
         {"nothing", SY_KEEP, SY_KEEP, SY_KEEP},
 };
 
-/* Writer: whoever is told by the experiment. Readers: the contexts; relaxed. */
+/* Writer: the thread that executes the experiment's orders. Readers: the contexts; relaxed. */
 static const struct rule *used = &rules[0];
 static uint64_t slower_ns;
 

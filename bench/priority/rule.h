@@ -4,7 +4,7 @@
  *
  *     rule      urgent  others  a packet in which no request begins
  *     type      0       6       as it was
- *     label     0       6       6: nobody has marked it (LNS without its clients)
+ *     label     0       6       6: unmarked (LNS without its clients)
  *     swapped   6       0       as it was
  *     equal     4       4       4
  *     nothing   as it was

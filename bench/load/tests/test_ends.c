@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is counted is what happened, and what was slow is seen by those who had to wait for it. */
+/* Counters equal the events, and delays are measured where requests had to wait. */
 #include "load_world.h"
 
 /* ---- closed loop ----------------------------------------------------------------------------- */
@@ -101,7 +101,7 @@ static void test_active(void **state)
 
 /* ---- open loop ------------------------------------------------------------------------------- */
 
-/* A server that stands still for a second: whoever was due then has waited. A tool that omits
+/* A server that stands still for a second: requests due then have waited. A tool that omits
  * these sees one slow answer for each connection. */
 static void test_omission(void **state)
 {

@@ -133,7 +133,7 @@ static void test_arrivals_even(void **state)
 
 	arrivals_start(&a, &c, 5000000);
 	assert_false(arrivals_take(&a, &c, 5999999, &due));
-	/* Nobody looks for a while: each still has its own time. */
+	/* No poll for a while: each request keeps its own time. */
 	while (arrivals_take(&a, &c, 15000000, &due))
 		assert_int_equal(due, 5000000 + ++count * 1000000);
 	assert_int_equal(count, 10);

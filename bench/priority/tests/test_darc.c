@@ -126,7 +126,7 @@ static void test_levels_go_first(void **state)
 	pick(3, 0, 0, 0);
 }
 
-/* A type that nobody has seen yet, and then one that stays away: what was known stays. */
+/* An unseen type, and then a type without requests: known figures stay. */
 static void test_types_come_and_go(void **state)
 {
 	cores_init(&cores, 4, 3, NULL, 10);
@@ -237,7 +237,7 @@ static void test_short_types_are_served_first(void **state)
 	served_send(1, "\0", 1);
 	served_send(2, "\0", 1);
 	served_send(3, "\1", 1);
-	served_send(4, "\7", 1); /* nobody knows it */
+	served_send(4, "\7", 1); /* unknown */
 	fetch_nothing();
 	answer(0, take(0, 3));
 	answer(0, take(0, 1));
