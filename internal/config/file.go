@@ -135,7 +135,7 @@ func (f *File) Restore(generation uint64) error {
 }
 
 func (f *File) write(data []byte) error {
-	mode := fs.FileMode(0o640) // the query of a check's path may hold a token
+	mode := fs.FileMode(0o640) // the query of a check's path may contain a token
 	path := f.Path
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target // write to the target, so that a link stays a link

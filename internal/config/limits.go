@@ -209,7 +209,7 @@ var limitFields = []field[rawLimit]{
 		doc: "How workers synchronize on the bucket. `auto`: not at all with one worker, else `cas`. `atomic`: packets go through an event device, which schedules them to one worker at a time. The others are for comparison, and not for limits by clients. See docs/limits.md."},
 		func(l *rawLimit) *value[model.LimitEngine] { return &l.engine }, parseWord(model.LimitEngines...)),
 	scalar(fieldDoc{name: "batch", kind: "bytes, packets or sessions", def: "a tenth of the burst",
-		doc: "With `light-lock`: how much a worker takes from the bucket at once."},
+		doc: "With `light-lock`: how much a worker acquires from the bucket at once."},
 		func(l *rawLimit) *value[quantity] { return &l.batch }, parseQuantity),
 }
 

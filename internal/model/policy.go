@@ -19,7 +19,7 @@ const (
 	WLC     Scheduler = 4  // … by weight
 	SED     Scheduler = 5  // … the new one counted
 	SH      Scheduler = 6  // by the client's hash, exact shares
-	Maglev  Scheduler = 7  // … few clients move when servers come and go
+	Maglev  Scheduler = 7  // … few clients move when servers are added or removed
 	ConHash Scheduler = 8  // … none but the server's own
 	Share   Scheduler = 9  // drawn by chance, by weight
 	P2C     Scheduler = 10 // of two random servers, the one with the smaller product of sessions and delay
@@ -186,7 +186,7 @@ func (l ClientLimits) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Policy says how a service distributes new sessions, reports client addresses and sends resets;
+// Policy configures how a service distributes new sessions, reports client addresses and sends resets;
 // comparable.
 type Policy struct {
 	Scheduler   Scheduler

@@ -202,8 +202,8 @@ func settleTargets(candidates []*candidate, least float64) string {
 	return ""
 }
 
-// hold keeps the shares that were there before this balancer, while nothing is measured yet: an earlier one learned them from
-// measurements, which count as long as any would.
+// hold keeps the shares from before this balancer while there is no measurement: an earlier balancer derived them from measurements, which are valid as
+// long as any others.
 func (b *Balancer) hold(candidates []*candidate, now time.Time) {
 	if now.Sub(b.begun) >= b.options.Stale {
 		return

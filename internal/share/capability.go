@@ -60,8 +60,8 @@ func (b *Balancer) assess(c *candidate, now time.Time) {
 		link := min(k.latency.value, b.trust(k.delay, now)*k.delay.value)
 		c.network = max(1e-6, link+(k.latency.value-link)/max(0.02, 1-c.trustC*k.cpu.value))
 	} else {
-		// (5) N = (1 − u)(1 − p/p_most) / d: free capacity, less of it where packets are lost, and less
-		// where each takes longer. A loss that is not known counts as none, and a use as the mean (countUse); a delay must be known.
+		// (5) N = (1 − u)(1 − p/p_most) / d: free capacity, reduced by packet loss, and divided by the delay. An unknown loss counts as none, an unknown
+		// use as the mean (countUse); the delay must be known.
 		c.trustN, c.trustU = note("delay", k.delay), b.trust(k.link, now)
 		c.network = 1 / max(k.delay.value, 1e-6)
 		c.network *= 1 - b.trust(k.loss, now)*min(1, k.loss.value/b.options.MostLoss)
@@ -96,8 +96,8 @@ func byCapability(candidates []*candidate, gamma float64) float64 {
 		a := gamma*c.Phi + (1-gamma)*c.Eta // (8)
 		c.target = c.weight * (1 + a)      // (9); scaled by settleTargets
 	}
-	// A target answers to a share with a gain of ρ/(1−ρ), as the mean of what is free is the divisor of (7).
-	// Going there with a speed of 1−ρ makes the whole loop as fast at any load.
+	// A share acts on its target with a gain of ρ/(1−ρ), because the mean of the free capacities is the divisor of (7). A speed of 1−ρ makes the
+	// whole loop equally fast at any load.
 	if weights == 0 {
 		return 1
 	}
