@@ -190,7 +190,7 @@ static double run_ns(struct bench *b, bool empty)
 	if (empty)
 		injector_run_empty(&b->fixture.injector);
 	else
-		while (harness_turn_worker(&b->fixture.harness, 0))
+		while (harness_poll_worker(&b->fixture.harness, 0))
 			;
 	double ns = measure_ns(rte_rdtsc() - start) / (double)b->a.packets;
 	/* a few sources are members of the set, and are dropped */

@@ -153,7 +153,7 @@ static void run_until(struct cell *c, uint64_t completed, uint64_t ms)
 	clock_go(c);
 	uint64_t until = rte_rdtsc() + rte_get_tsc_hz() / 1000 * ms;
 	while (c->endpoints.connections.completed < completed && rte_rdtsc() < until)
-		harness_turn_worker(&c->harness, 0);
+		harness_poll_worker(&c->harness, 0);
 	clock_stop(c);
 }
 

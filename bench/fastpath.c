@@ -123,7 +123,7 @@ static double run_ns(const struct cell *c, bool empty)
 	if (empty)
 		injector_run_empty(&c->fixture->injector);
 	else
-		while (harness_turn_worker(&c->fixture->harness, 0))
+		while (harness_poll_worker(&c->fixture->harness, 0))
 			;
 	return measure_ns(rte_rdtsc() - start) / (double)packets;
 }

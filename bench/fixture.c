@@ -297,7 +297,7 @@ static bool round_pass(struct fixture *s, struct injector_stream *few, const str
 	few->count = n;
 	s->injector.queue[s->port[from]][0].stream = NULL; /* restart at its first frame */
 	injector_give(&s->injector, s->port[from], 0, few, n);
-	harness_turn(&s->harness);
+	harness_poll(&s->harness);
 	injector_listen(&s->injector, NULL, NULL);
 	return out->count == n;
 }
@@ -503,7 +503,7 @@ bool fixture_check(struct fixture *s, uint64_t n)
 	for (unsigned p = 0; p < HARNESS_PORTS; p++)
 		sent -= s->injector.queue[p][0].sent;
 	s->harness.rt->options.pipeline = checked;
-	harness_turn(&s->harness);
+	harness_poll(&s->harness);
 	s->harness.rt->options.pipeline = as_ever;
 	for (unsigned p = 0; p < HARNESS_PORTS; p++)
 		sent += s->injector.queue[p][0].sent;

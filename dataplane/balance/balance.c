@@ -135,7 +135,7 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		bw->share = table_map(b->options.max_servers, sizeof(*bw->share));
 		struct scheduler_state *s = &bw->scheduler;
 		s->current = table_map(b->options.max_servers, sizeof(*s->current));
-		s->turn = table_map(b->options.max_servers, sizeof(*s->turn));
+		s->position = table_map(b->options.max_servers, sizeof(*s->position));
 		s->cursor = table_map(b->options.max_services, sizeof(*s->cursor));
 		s->random = sy_hash_mix(sy_clock_ns(), 0xd6e8feb86659fd93 ^ w);
 		bw->counts = table_map(b->options.max_services, sizeof(*bw->counts));
@@ -150,7 +150,7 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		bw->losses = losses_create();
 		bw->shed.share[SHED_UNKNOWN] = bw->shed.share[SHED_REPEATED] = SHED_NONE;
 		rc = remote_create(&bw->remote, b->workers);
-		if (!bw->share || !bw->counts || !bw->drops || !s->current || !s->turn ||
+		if (!bw->share || !bw->counts || !bw->drops || !s->current || !s->position ||
 		    !s->cursor || !bw->load || !bw->access || !bw->limited || !bw->fragments ||
 		    !bw->held || !bw->repeats || !bw->delays || !bw->losses || rc)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
@@ -258,7 +258,7 @@ void sy_balance_destroy(struct sy_balance *b)
 		losses_destroy(bw->losses);
 		struct scheduler_state *s = &bw->scheduler;
 		table_unmap(s->current, b->options.max_servers, sizeof(*s->current));
-		table_unmap(s->turn, b->options.max_servers, sizeof(*s->turn));
+		table_unmap(s->position, b->options.max_servers, sizeof(*s->position));
 		table_unmap(s->cursor, b->options.max_services, sizeof(*s->cursor));
 		table_unmap(bw->counts, b->options.max_services, sizeof(*bw->counts));
 		table_unmap(bw->drops, b->options.max_services, sizeof(*bw->drops));

@@ -55,8 +55,8 @@ unsigned sy_event_receive(struct sy_event_port *p, struct rte_event *e, unsigned
 	uint16_t most = count < SY_EVENT_BURST ? (uint16_t)count : SY_EVENT_BURST;
 	held_forget(p);
 	uint16_t got = rte_event_dequeue_burst(p->device, p->id, e, most, 0);
-	/* event_sw learns in one turn that a port has room, and uses it in the next one. */
-	for (unsigned turn = 0; turn < 2 && got == 0 && p->scheduled; turn++) {
+	/* event_sw notices in one poll that a port has room, and uses it in the next. */
+	for (unsigned polls = 0; polls < 2 && got == 0 && p->scheduled; polls++) {
 		device_work(p->event);
 		got = rte_event_dequeue_burst(p->device, p->id, e, most, 0);
 	}

@@ -15,7 +15,7 @@
  *   SENT, QUEUED, ANSWERED, HELD, STEERED, DROPPED   none: the packet has left the burst
  */
 const struct sy_stage pipeline[] = {
-        /* runtime/worker.c, worker_turn(): receives a burst from a queue or another worker. */
+        /* runtime/worker.c, worker_poll(): receives a burst from a queue or another worker. */
 
         /* balance/path/classify.c: parses each packet, checks its destination, finds its slot.
          * Drops packets for other hosts and keeps fragments of incomplete datagrams. Packets

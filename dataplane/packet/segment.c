@@ -148,8 +148,8 @@ uint32_t sy_tcp_segment_make(uint8_t *out, uint32_t cap, const struct sy_tuple *
 	return l4 + len;
 }
 
-uint32_t sy_tcp_segment_turn(uint8_t *frame, uint32_t cap, const struct sy_view *v,
-                             const struct sy_tcp_segment *s)
+uint32_t sy_tcp_segment_answer(uint8_t *frame, uint32_t cap, const struct sy_view *v,
+                               const struct sy_tcp_segment *s)
 {
 	const struct sy_tuple back = {v->tuple.dst, v->tuple.src, v->tuple.dport, v->tuple.sport,
 	                              SY_PROTO_TCP};

@@ -39,7 +39,7 @@ static bool l4_translate(uint8_t *frame, const struct sy_view *v, const struct s
 	return true;
 }
 
-static void view_turn(struct sy_view *v, const struct sy_rewrite *r)
+static void view_translate(struct sy_view *v, const struct sy_rewrite *r)
 {
 	v->v4 = !v->v4;
 	v->tuple.src = r->src;
@@ -75,7 +75,7 @@ static uint8_t *translate_4to6(uint8_t *frame, struct sy_view *v, const struct s
 	memcpy(ip->src, r->src.b, sizeof(ip->src));
 	memcpy(ip->dst, r->dst.b, sizeof(ip->dst));
 	memcpy(ip + 1, &fragment, extra);
-	view_turn(v, r);
+	view_translate(v, r);
 	view_head_set(v, len);
 	return at;
 }
@@ -119,7 +119,7 @@ static uint8_t *translate_6to4(uint8_t *frame, struct sy_view *v, const struct s
 	        .dst = r->dst.w[3],
 	};
 	ipv4_checksum_set(ip);
-	view_turn(v, r);
+	view_translate(v, r);
 	v->fragment_id &= UINT16_MAX;
 	view_head_set(v, sizeof(*ip));
 	return at;

@@ -35,7 +35,7 @@ struct sy_control_peer {
 	uint64_t first_ns, last_ns; /* when the frame's first and latest bytes came */
 	bool busy;                  /* a request awaits its reply */
 	bool ending;                /* no more reads; closed after the last reply */
-	bool in_turn;               /* peer_turn() is running and will do the rest */
+	bool in_serve;              /* peer_serve() is running and will do the rest */
 	struct frame_reader reader;
 	uint8_t *out; /* reply, not all of it written yet */
 	size_t out_len, out_done;
@@ -148,18 +148,18 @@ static void peer_wait(struct sy_control_peer *p)
 	loop_want(p->control->rt->loop, p->fd, events);
 }
 
-static void peer_turn(void *ctx)
+static void peer_serve(void *ctx)
 {
 	struct sy_control_peer *p = ctx;
 	struct pollfd now = {.fd = p->fd, .events = POLLIN | POLLOUT};
 	bool hung_up = poll(&now, 1, 0) > 0 && (now.revents & (POLLHUP | POLLERR)) &&
 	               (p->busy || p->out_len); /* else a read finds the end */
-	p->in_turn = true;
+	p->in_serve = true;
 	if (!hung_up) {
 		peer_write(p);
 		peer_read(p);
 	}
-	p->in_turn = false;
+	p->in_serve = false;
 	if (hung_up || (p->ending && !p->out_len))
 		peer_close(p);
 	else
@@ -180,7 +180,7 @@ int sy_control_reply(struct sy_control_peer *peer, const uint8_t *bytes, size_t 
 	peer->out = out;
 	peer->out_len += sizeof(head) + len;
 	peer->busy = false;
-	if (!peer->in_turn)
+	if (!peer->in_serve)
 		peer_wait(peer); /* the next turn writes: the peer must outlive this call */
 	return 0;
 }
@@ -212,13 +212,13 @@ static void control_check(void *ctx)
 		if (p->busy || p->ending || p->out_len || !frame_is_cut(&p->reader))
 			continue;
 		/* This thread may have been busy: what has come meanwhile counts. */
-		p->in_turn = true;
+		p->in_serve = true;
 		peer_read(p);
 		now = sy_clock_ns();
 		if (!p->busy && !p->ending && frame_is_cut(&p->reader) &&
 		    (now - p->last_ns > SILENT_NS || now - p->first_ns > FRAME_NS))
 			peer_break(p, "the frame has stopped in the middle");
-		peer_turn(p);
+		peer_serve(p);
 	}
 }
 
@@ -257,7 +257,7 @@ static void peer_add(struct sy_control *c, int fd)
 		p->reserved = sy_control_peer_is_owner(p) ||
 		              (who.uid == c->access.agent && who.uid != SY_NOBODY);
 	}
-	if (!p || !peer_is_welcome(c, p) || loop_watch(c->rt->loop, fd, peer_turn, p)) {
+	if (!p || !peer_is_welcome(c, p) || loop_watch(c->rt->loop, fd, peer_serve, p)) {
 		c->refused++; /* control_check() logs it */
 		free(p);
 		close(fd);

@@ -166,18 +166,18 @@ void handover_begin(struct sy_worker *w)
 }
 
 /* Turns in which a full ring is taken from, whatever comes behind. */
-#define RING_TURNS (WORKER_FLOW_RING / (RING_BURSTS * SY_BURST) + 1)
+#define RING_POLLS (WORKER_FLOW_RING / (RING_BURSTS * SY_BURST) + 1)
 
 void handover_seen(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
 	if (!p->next.cut) {
 		p->handed.seen_ns = w->now_ns;
-		p->handed.turns = 0;
-	} else if (p->handed.turns == 0) {
+		p->handed.polls = 0;
+	} else if (p->handed.polls == 0) {
 		p->handed.marked_ns = w->now_ns;
-		p->handed.turns = RING_TURNS;
-	} else if (--p->handed.turns == 0) {
+		p->handed.polls = RING_POLLS;
+	} else if (--p->handed.polls == 0) {
 		p->handed.seen_ns = p->handed.marked_ns;
 	}
 }

@@ -174,7 +174,7 @@ static void deferred_run(struct loop *l)
 	}
 }
 
-int loop_turn(struct loop *l, int timeout_ms)
+int loop_poll(struct loop *l, int timeout_ms)
 {
 	struct epoll_event ev[32];
 	deferred_run(l);

@@ -16,7 +16,7 @@ void loop_unwatch(struct loop *l, int fd);
 void loop_defer(struct loop *l, void (*fn)(void *ctx), void *ctx);
 int loop_every(struct loop *l, unsigned period_ms, void (*fn)(void *ctx), void *ctx);
 /* One turn: runs deferred work, then what is ready. Waits at most timeout_ms (−1: no limit). */
-int loop_turn(struct loop *l, int timeout_ms);
+int loop_poll(struct loop *l, int timeout_ms);
 /* Any thread, and signal handlers. */
 void loop_stop(struct loop *l);
 bool loop_is_stopped(const struct loop *l);

@@ -216,7 +216,7 @@ int sy_runtime_run(struct sy_runtime *rt)
 {
 	int rc = 0;
 	while (!rc && !loop_is_stopped(rt->loop)) {
-		rc = loop_turn(rt->loop, rcu_poll(rt->rcu) ? RCU_WAIT_MS : -1);
+		rc = loop_poll(rt->loop, rcu_poll(rt->rcu) ? RCU_WAIT_MS : -1);
 		workers_answer(rt);
 	}
 	return rc;
@@ -230,7 +230,7 @@ int sy_runtime_wait_synced(struct sy_runtime *rt, unsigned timeout_ms, struct sy
 			return sy_fail(err, ETIMEDOUT,
 			               "the kernel's routes were not complete within %u ms",
 			               timeout_ms);
-		int rc = loop_turn(rt->loop, RCU_WAIT_MS);
+		int rc = loop_poll(rt->loop, RCU_WAIT_MS);
 		if (rc)
 			return sy_fail(err, -rc, "reading the kernel's routes: %s", strerror(-rc));
 	}

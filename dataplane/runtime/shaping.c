@@ -3,7 +3,7 @@
  * Ports whose packets wait in a tree (sy_shape.h). One worker owns it: of those that have a
  * transmit queue of the port, the one of the port's number modulo theirs.
  *
- *   transmit_flush() ─► owner:   shaping_enter() ─► tree ─► shaping_turn() ─► the port
+ *   transmit_flush() ─► owner:   shaping_enter() ─► tree ─► shaping_poll() ─► the port
  *                       others:  handover_transmit() ─► owner
  *
  * The control thread builds a tree; the owner takes it between two bursts, with all that waits in
@@ -117,7 +117,7 @@ static bool held_give_up(struct sy_worker *w, struct port *port)
 	return true;
 }
 
-static unsigned turn_bursts(const struct shaping *s)
+static unsigned poll_max_bursts(const struct shaping *s)
 {
 	const unsigned waiting = sy_shape_waiting(s->tree);
 	if (SY_LIKELY(!s->ends) || waiting <= s->left)
@@ -125,11 +125,11 @@ static unsigned turn_bursts(const struct shaping *s)
 	return TURN_BURSTS + (waiting - s->left + SY_BURST - 1) / SY_BURST;
 }
 
-static bool port_turn(struct sy_worker *w, struct port *port)
+static bool shaping_port_poll(struct sy_worker *w, struct port *port)
 {
 	struct shaping *s = &port->shaping;
 	bool work = false;
-	for (unsigned bursts = turn_bursts(s); bursts > 0; bursts--) {
+	for (unsigned bursts = poll_max_bursts(s); bursts > 0; bursts--) {
 		if (s->held == 0)
 			s->held = sy_shape_take(s->tree, s->hold, SY_BURST, w->now_ns);
 		if (s->held == 0)
@@ -149,11 +149,11 @@ static bool port_turn(struct sy_worker *w, struct port *port)
 	return work;
 }
 
-bool shaping_turn(struct sy_worker *w)
+bool shaping_poll(struct sy_worker *w)
 {
 	bool work = false;
 	for (uint32_t left = w->private->shaped; left; left &= left - 1)
-		work |= port_turn(w, w->rt->port[__builtin_ctz(left)]);
+		work |= shaping_port_poll(w, w->rt->port[__builtin_ctz(left)]);
 	return work;
 }
 

@@ -34,7 +34,7 @@ unsigned shaping_way(struct sy_worker *w, struct port *port, struct sy_gather *g
 /* Puts the packets into the port's tree, or hands them over to who owns it. */
 void shaping_enter(struct sy_worker *w, struct port *port, unsigned owner, struct sy_gather *g);
 /* Sends what may leave now by ports whose trees this worker owns; false: nothing did. */
-bool shaping_turn(struct sy_worker *w);
+bool shaping_poll(struct sy_worker *w);
 /* How long this worker may sleep, in nanoseconds, at most `longest`. */
 uint64_t shaping_sleep_ns(struct sy_worker *w, uint64_t longest);
 /* The ports know their queues, and no worker runs yet: chooses the owners again. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * One worker: its loop and its clock; worker_sleep.c has its sleep. Its thread runs worker_main()
- * (workers.c starts it), which calls worker_turn() again and again, and worker_sleep() where there
+ * (workers.c starts it), which calls worker_poll() again and again, and worker_sleep() where there
  * is nothing to do:
  *
  *   source_poll()       a burst from each queue         ─┐
@@ -134,11 +134,11 @@ static void burst_run(struct sy_worker *w, unsigned n, bool handed_over)
 /* A worker takes a receive queue of packets sooner. */
 #define CATCH_UP_NS UINT64_C(100000000)
 
-static void turn_note(struct sy_worker *w)
+static void poll_note(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
-	uint64_t gap = p->turn_ns ? w->now_ns - p->turn_ns : 0;
-	p->turn_ns = w->now_ns;
+	uint64_t gap = p->poll_ns ? w->now_ns - p->poll_ns : 0;
+	p->poll_ns = w->now_ns;
 	p->stalled = false;
 	if (SY_LIKELY(gap <= STALL_NS))
 		return;
@@ -296,12 +296,12 @@ static void round_run(struct sy_worker *w)
 		w->rt->options.round(w);
 }
 
-bool worker_turn(struct sy_worker *w)
+bool worker_poll(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
 	bool work = false;
 	worker_clock_read(w);
-	turn_note(w);
+	poll_note(w);
 	w->link_epoch = (uint64_t)SY_RCU_READ(w->rt->links_changed) << 40 | p->now_s;
 	handover_begin(w);
 	for (unsigned i = 0; i < p->sources; i++)
@@ -335,7 +335,7 @@ bool worker_turn(struct sy_worker *w)
 	transmit_flush(w); /* packets from calls, rounds and waiting */
 	handover_flush(w);
 	if (SY_UNLIKELY(p->shaped))
-		work |= shaping_turn(w);
+		work |= shaping_poll(w);
 	return work || p->again.count; /* rounds give packets too */
 }
 
@@ -421,7 +421,7 @@ void *worker_main(void *arg)
 	sy_confine_worker(); /* from here on, strangers' bytes */
 	uint64_t before = w->tsc;
 	while (!SY_READ(p->stop)) {
-		bool work = worker_turn(w), rests;
+		bool work = worker_poll(w), rests;
 		rte_rcu_qsbr_quiescent(rcu_qsbr(w->rt->rcu), w->id);
 		rests = worker_rests(w, work);
 		if (rests)

@@ -30,7 +30,7 @@
 #define WORKER_ASKS        256  /* pending requests to the control thread */
 
 /* The next burst of packets that other workers handed over. It is known before its turn, so its
- * packets are prefetched while the worker works on others. Between turns it is empty. */
+ * packets are prefetched while the worker works on others. Between polls it is empty. */
 struct next_burst {
 	struct rte_mbuf *mbuf[SY_BURST];
 	unsigned count;
@@ -126,7 +126,7 @@ struct sy_worker_private {
 	bool running;          /* the thread exists; used by the control thread */
 	bool lent;             /* to a thread of the application: worker_lend.c */
 	bool rests;            /* as of its last turn */
-	uint64_t turn_ns;      /* now_ns of the last turn */
+	uint64_t poll_ns;      /* now_ns of the last turn */
 	uint64_t lag_ns;       /* the last stall, until the next field's time */
 	uint64_t lag_until_ns; /* by then, what came during the stall is taken */
 	uint64_t excuse_ns;    /* a stall from then on excuses a full queue */
@@ -157,8 +157,8 @@ struct sy_worker_private {
 	struct next_burst next;
 	struct {
 		uint64_t seen_ns;   /* all that came into the rings before is seen */
-		uint64_t marked_ns; /* likewise, after `turns` */
-		unsigned turns;
+		uint64_t marked_ns; /* likewise, after `polls` */
+		unsigned polls;
 	} handed;
 	struct sy_burst burst;
 
@@ -222,7 +222,7 @@ void worker_sources_wake(struct sy_worker *w);
 void worker_clock_start(struct sy_worker_private *p);
 /* One look at everything the worker polls; true if there was work. Called by the worker's own
  * thread or, in a test, by the thread that drives a worker that was not started. */
-bool worker_turn(struct sy_worker *w);
+bool worker_poll(struct sy_worker *w);
 /* Whether a burst of n packets came while the worker did not run, and `waiting` others may have.
  * `excused` counts those that are left. */
 bool worker_is_excused(unsigned *excused, bool stalled, unsigned n, unsigned waiting);

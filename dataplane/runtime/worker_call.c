@@ -19,12 +19,12 @@
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 /* A sleep leaves the CPU to a worker of lower priority, which sched_yield() does not. */
-static void answer_wait(unsigned turn)
+static void answer_wait(unsigned spins)
 {
 	static const struct timespec nap = {0, NAP_NS};
-	if (turn < PAUSES)
+	if (spins < PAUSES)
 		rte_pause();
-	else if (turn < PAUSES + YIELDS)
+	else if (spins < PAUSES + YIELDS)
 		sched_yield();
 	else
 		nanosleep(&nap, NULL);
@@ -41,10 +41,10 @@ int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ct
 	__atomic_store_n(&p->call, &call, __ATOMIC_RELEASE);
 	worker_wake(w);
 	uint64_t deadline = sy_clock_ns() + UINT64_C(1000000000);
-	for (unsigned turn = 0; !__atomic_load_n(&call.done, __ATOMIC_ACQUIRE); turn++) {
-		answer_wait(turn);
+	for (unsigned spins = 0; !__atomic_load_n(&call.done, __ATOMIC_ACQUIRE); spins++) {
+		answer_wait(spins);
 		/* A withdrawn call can no longer run. Any other is running now. */
-		if (turn >= PAUSES && expected && sy_clock_ns() > deadline) {
+		if (spins >= PAUSES && expected && sy_clock_ns() > deadline) {
 			if (__atomic_compare_exchange_n(&p->call, &expected, NULL, false,
 			                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 				return -ETIMEDOUT;
@@ -100,8 +100,8 @@ bool sy_worker_post(struct sy_worker *w, struct sy_worker_post *post)
 	                                    __ATOMIC_RELEASE, __ATOMIC_RELAXED))
 		;
 	worker_wake(w);
-	for (unsigned turn = 0; turn < PAUSES + YIELDS && !post_is_done(post); turn++)
-		answer_wait(turn);
+	for (unsigned spins = 0; spins < PAUSES + YIELDS && !post_is_done(post); spins++)
+		answer_wait(spins);
 	uint32_t pending = POST_PENDING;
 	if (!__atomic_compare_exchange_n(&post->state, &pending, POST_AWAITED, false,
 	                                 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
@@ -122,8 +122,8 @@ static void post_remove(struct sy_runtime *rt, struct sy_worker_post *post)
 
 void sy_worker_post_wait(struct sy_runtime *rt, struct sy_worker_post *post)
 {
-	for (unsigned turn = 0; !post_is_done(post); turn++)
-		answer_wait(turn);
+	for (unsigned spins = 0; !post_is_done(post); spins++)
+		answer_wait(spins);
 	post_remove(rt, post);
 }
 

@@ -32,12 +32,12 @@ void sy_worker_enter(struct sy_worker *w)
 	off_line(w);
 }
 
-bool sy_worker_turn(struct sy_worker *w)
+bool sy_worker_poll(struct sy_worker *w)
 {
 	bool work;
 
 	rte_rcu_qsbr_thread_online(rcu_qsbr(w->rt->rcu), w->id);
-	work = worker_turn(w);
+	work = worker_poll(w);
 	off_line(w);
 	w->private->rests = worker_rests(w, work);
 	return work;

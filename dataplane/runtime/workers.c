@@ -158,7 +158,7 @@ void workers_stop(struct sy_runtime *rt)
 
 /* Enough turns for all packets that a receive ring and the rings between workers hold. A device
  * that continues receiving is not read for longer. */
-static unsigned drain_turns(const struct sy_runtime *rt)
+static unsigned drain_polls(const struct sy_runtime *rt)
 {
 	unsigned ring = 0;
 	for (unsigned i = 0; i < rt->options.ports; i++) {
@@ -174,17 +174,17 @@ void workers_drain(struct sy_runtime *rt)
 	shaping_open_all(rt);
 	for (unsigned i = 0; i < rt->workers; i++)
 		rt->worker[i].private->round_cycles = UINT64_MAX; /* no sweeps meanwhile */
-	for (unsigned turn = drain_turns(rt); work && turn > 0; turn--) {
+	for (unsigned polls_left = drain_polls(rt); work && polls_left > 0; polls_left--) {
 		work = false;
 		for (unsigned i = 0; i < rt->workers; i++)
-			work |= worker_turn(&rt->worker[i]);
+			work |= worker_poll(&rt->worker[i]);
 	}
 	for (unsigned i = 0; i < rt->workers; i++)
 		rt->worker[i].private->sources = 0; /* the devices are released next */
-	for (unsigned turn = DRAIN_MOST; work && turn > 0; turn--) {
+	for (unsigned polls_left = DRAIN_MOST; work && polls_left > 0; polls_left--) {
 		work = false;
 		for (unsigned i = 0; i < rt->workers; i++)
-			work |= worker_turn(&rt->worker[i]);
+			work |= worker_poll(&rt->worker[i]);
 	}
 	shaping_drop_all(rt);
 	for (unsigned i = 0; i < rt->workers; i++)

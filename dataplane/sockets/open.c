@@ -76,10 +76,10 @@ static bool place_turn(void *d)
 	struct sy_worker *w = p->worker;
 	if (p->context->seat)
 		sy_hook_seat_turn(p->context->seat);
-	bool work = sy_worker_turn(w);
+	bool work = sy_worker_poll(w);
 
 	while (sy_stack_sorts(w))
-		work |= sy_worker_turn(w);
+		work |= sy_worker_poll(w);
 	return work;
 }
 
@@ -452,7 +452,7 @@ void sy_tcp_leave(struct sy_tcp_context *c)
 	struct place *p = c->ctx;
 
 	context_close_all(c);
-	sy_worker_turn(p->worker); /* FINs and resets go out */
+	sy_worker_poll(p->worker); /* FINs and resets go out */
 	sy_worker_leave(p->worker);
 	__atomic_store_n(&p->taken, false, __ATOMIC_RELEASE);
 }

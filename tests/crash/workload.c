@@ -287,7 +287,7 @@ static void burst_run(struct run *l, struct burst *b)
 	uint64_t evicted = evictions(&l->harness);
 	l->h->evicting = l->scenario->slots;
 	turn_begins(l);
-	harness_turn(&l->harness);
+	harness_poll(&l->harness);
 	evicted = evictions(&l->harness) - evicted;
 	l->evicted = evicted;
 	if (evicted)

@@ -71,7 +71,7 @@ static void frame_send(const struct frame *f)
 	m->hash.usr = sy_packet_parse(f->bytes, f->len, &v) == SY_DROP_NONE &&
 	              sy_packet_check_l4(f->bytes, &v) == SY_CSUM_OK;
 	CHECK(rte_ring_enqueue(topology.harness.rx[f->port], m) == 0);
-	harness_turn(&topology.harness);
+	harness_poll(&topology.harness);
 	harness_attend(&topology.harness);
 }
 

@@ -118,7 +118,7 @@ void fuzz_traffic_collect(struct fuzz_traffic *w, bool react)
 
 void fuzz_traffic_turn(struct fuzz_traffic *w)
 {
-	harness_turn(&w->topology.harness);
+	harness_poll(&w->topology.harness);
 	harness_attend(&w->topology.harness);
 	fuzz_traffic_collect(w, true);
 }
@@ -276,7 +276,7 @@ static void fuzz_burst(struct fuzz_traffic *w)
 		fuzz_frame(w);
 	/* Sometimes a single worker runs, and the control thread does not serve its requests. */
 	if (rng_percent(d, 10))
-		harness_turn_worker(&w->topology.harness,
+		harness_poll_worker(&w->topology.harness,
 		                    rng_below(d, w->topology.harness.rt->workers));
 	else
 		fuzz_traffic_turn(w);

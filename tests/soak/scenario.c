@@ -347,7 +347,7 @@ static void scenario_expired(struct fuzz_traffic *w)
 			while (count < SY_ARRAY_LEN(held) &&
 			       (held[count] = rte_pktmbuf_alloc(r->rt->pool)))
 				count++;
-			harness_turn(r);
+			harness_poll(r);
 			while (count > 0)
 				rte_pktmbuf_free(held[--count]);
 		}
@@ -368,7 +368,7 @@ static void scenario_hand_over(struct fuzz_traffic *w)
 		fuzz_traffic_greet(w, &f, &t);
 		fuzz_traffic_send(w, &f);
 		if (n % SY_BURST == 0) {
-			harness_turn_worker(r, 0);
+			harness_poll_worker(r, 0);
 			fuzz_traffic_collect(w, false);
 		}
 	}
@@ -394,7 +394,7 @@ static void scenario_event_full(struct fuzz_traffic *w)
 		fuzz_traffic_greet(w, &f, &t);
 		fuzz_traffic_send(w, &f);
 		if (n % SY_BURST == 0) {
-			harness_turn_worker(r, 0);
+			harness_poll_worker(r, 0);
 			fuzz_traffic_collect(w, false);
 		}
 	}

@@ -80,7 +80,7 @@ static void flood_slot(struct fuzz_traffic *w, const struct service_key *key, bo
 			fuzz_traffic_send(w, &f);
 		}
 		if (n % (SY_BURST / 2) == 0) {
-			harness_turn(&w->topology.harness);
+			harness_poll(&w->topology.harness);
 			harness_attend(&w->topology.harness);
 			fuzz_traffic_collect(w, !go_on);
 		}
@@ -324,7 +324,7 @@ void scenario_send_echoes(struct fuzz_traffic *w, unsigned count, unsigned turns
 		fuzz_traffic_send(w, &f);
 		if (n % SY_BURST == 0)
 			for (unsigned i = 0; i < turns; i++) {
-				harness_turn_worker(r, i);
+				harness_poll_worker(r, i);
 				memset(&inspect_worker(r->b, i)->own, 0, sizeof(struct own_rates));
 			}
 	}

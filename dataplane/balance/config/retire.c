@@ -151,7 +151,7 @@ static void free_server(struct sy_balance *b, struct retired_entry *entry)
 	for (unsigned w = 0; w < b->workers; w++) {
 		b->worker[w].share[id] = (struct server_share){0};
 		b->worker[w].scheduler.current[id] = 0;
-		b->worker[w].scheduler.turn[id] = 0;
+		b->worker[w].scheduler.position[id] = 0;
 	}
 	delay_forget(b, id);
 	server_id_free(b, id);

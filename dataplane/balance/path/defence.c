@@ -99,7 +99,7 @@ void defence_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 {
 	struct rte_mbuf *m = burst->mbuf[i];
 	uint32_t cap = rte_pktmbuf_data_len(m) + rte_pktmbuf_tailroom(m);
-	uint32_t len = sy_tcp_segment_turn(sy_frame(m), cap, &burst->view[i], s);
+	uint32_t len = sy_tcp_segment_answer(sy_frame(m), cap, &burst->view[i], s);
 
 	if (len == 0) {
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
@@ -216,7 +216,7 @@ static bool view_renew(struct sy_burst *burst, unsigned i)
 	       SY_DROP_NONE;
 }
 
-bool join_syn_turn(struct sy_burst *burst, unsigned i, const struct join_begin *begin)
+bool join_syn_write_over(struct sy_burst *burst, unsigned i, const struct join_begin *begin)
 {
 	const struct sy_tuple tuple = burst->view[i].tuple;
 	const struct sy_tcp_segment s = join_syn(begin, burst->view[i].v4);
@@ -225,15 +225,15 @@ bool join_syn_turn(struct sy_burst *burst, unsigned i, const struct join_begin *
 
 /* Makes packet i the client's SYN; a packet with data is kept in *opening, and another takes its
  * place. False: there is no buffer. */
-static bool opening_turn(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                         struct join_opening *opening)
+static bool opening_syn_make(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                             struct join_opening *opening)
 {
 	struct rte_mbuf *m = burst->mbuf[i];
 	const struct sy_view *v = &burst->view[i];
 	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(m), v);
 
 	if (v->l4_len <= (tcp->offset >> 4) * 4u && !(v->tcp_flags & SY_TCP_FIN))
-		return join_syn_turn(burst, i, &opening->begin);
+		return join_syn_write_over(burst, i, &opening->begin);
 	struct rte_mbuf *syn = join_syn_packet(w, &v->tuple, &opening->begin);
 	if (!syn)
 		return false;
@@ -360,7 +360,7 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 	if (o.timestamps)
 		sy_cookie_time_options(o.echo, &o);
 	opening_fill(opening, v, tcp, &o);
-	if (opening_turn(w, burst, i, opening))
+	if (opening_syn_make(w, burst, i, opening))
 		return DEFENCE_OPENS;
 	service_packet_drop(w, burst, i, service, SY_DROP_NO_BUFFER);
 	opening_drop(w, service, opening);

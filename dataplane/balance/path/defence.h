@@ -43,7 +43,7 @@ enum defence_result {
 /* The client's SYN towards the server; v4: the client's family. */
 struct sy_tcp_segment join_syn(const struct join_begin *begin, bool v4);
 /* Turns packet i, of that client, into that SYN. False: it does not fit its buffer. */
-bool join_syn_turn(struct sy_burst *burst, unsigned i, const struct join_begin *begin);
+bool join_syn_write_over(struct sy_burst *burst, unsigned i, const struct join_begin *begin);
 /* The same SYN in a buffer of its own, NULL: there is none. */
 struct rte_mbuf *join_syn_packet(struct sy_worker *w, const struct sy_tuple *t,
                                  const struct join_begin *begin);

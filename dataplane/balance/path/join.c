@@ -106,7 +106,7 @@ static bool client_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 		if (!is_sound(w, burst, i))
 			return false;
 		/* Ours, or the client's: that has options which the cookie did not grant. */
-		return join_syn_turn(burst, i, begin) || drop(w, burst, i, SY_DROP_OPENING);
+		return join_syn_write_over(burst, i, begin) || drop(w, burst, i, SY_DROP_OPENING);
 	}
 	if (flags & SY_TCP_RST) {
 		if (seq != begin->number + 1)

@@ -55,10 +55,10 @@ void table_cache_measure(const struct table_cache *s, unsigned *tables, uint64_t
 
 /* Per worker. */
 struct scheduler_state {
-	int64_t *current; /* by server id: a class's running value, stored at its first server */
-	uint32_t *turn;   /* by server id: a class's position, stored likewise */
-	uint32_t *cursor; /* by service id: where the next scan starts; share: its last number */
-	uint64_t random;  /* of scheduler_random() */
+	int64_t *current;   /* by server id: a class's running value, stored at its first server */
+	uint32_t *position; /* by server id: a class's position, stored likewise */
+	uint32_t *cursor;   /* by service id: where the next scan starts; share: its last number */
+	uint64_t random;    /* of scheduler_random() */
 };
 
 /* The input of one pick, for one new session. */

@@ -137,7 +137,7 @@ static inline void put_segment(struct talk *k, unsigned port, const struct sy_tu
                                const struct sy_tcp_segment *s, unsigned payload)
 {
 	inject_segment(k, port, t, s, payload);
-	harness_turn(&k->f->harness);
+	harness_poll(&k->f->harness);
 }
 
 static inline void from_client(struct talk *k, uint8_t flags, uint32_t seq, uint32_t ack,

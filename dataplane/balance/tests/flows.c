@@ -236,7 +236,7 @@ bool flows_through(struct flows *f, unsigned port, const struct frame *in, struc
 {
 	struct rte_mbuf *m;
 	assert_true(harness_inject(&f->harness, port, in->bytes, in->len));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	harness_attend(&f->harness);
 	assert_null(flows_collect(f, port));
 	m = flows_collect(f, 1 - port);

@@ -81,7 +81,7 @@ static inline unsigned collect(struct flows *f, unsigned port, struct frame *out
 {
 	struct rte_mbuf *m;
 	unsigned n = 0;
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	harness_attend(&f->harness);
 	for (; (m = harness_collect(&f->harness, port)); n++) {
 		assert_true(n < capacity);

@@ -62,7 +62,7 @@ static void clock_set(struct harness *r)
 	for (unsigned i = 0; i < r->rt->workers; i++) {
 		struct sy_worker *w = &r->rt->worker[i];
 		w->private->clock = (struct worker_clock){.ns = r->now_ns};
-		w->private->turn_ns = r->now_ns;       /* no stall */
+		w->private->poll_ns = r->now_ns;       /* no stall */
 		w->private->round_cycles = UINT64_MAX; /* harness_advance() starts the rounds */
 		w->private->now_s = (uint32_t)(r->now_ns / SECOND_NS);
 		w->now_ns = r->now_ns;
@@ -224,18 +224,18 @@ struct rte_mbuf *harness_collect(struct harness *r, unsigned port)
 	return rte_ring_dequeue(r->tx[port], (void **)&m) < 0 ? NULL : m;
 }
 
-bool harness_turn_worker(struct harness *r, unsigned w)
+bool harness_poll_worker(struct harness *r, unsigned w)
 {
-	return worker_turn(&r->rt->worker[w]);
+	return worker_poll(&r->rt->worker[w]);
 }
 
-void harness_turn(struct harness *r)
+void harness_poll(struct harness *r)
 {
 	bool work;
 	do {
 		work = false;
 		for (unsigned i = 0; i < r->rt->workers; i++)
-			work |= harness_turn_worker(r, i);
+			work |= harness_poll_worker(r, i);
 	} while (work);
 }
 
@@ -262,7 +262,7 @@ void harness_advance(struct harness *r, uint64_t ns)
 			while (inspect_worker(r->b, i)->passes == passes)
 				sy_balance_round(&r->rt->worker[i]);
 		}
-		harness_turn(r);
+		harness_poll(r);
 		harness_attend(r);
 	}
 }

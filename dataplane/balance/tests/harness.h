@@ -102,9 +102,9 @@ struct rte_mbuf *harness_collect(struct harness *r, unsigned port);
  * burst: `waiting` the next time that it is asked, then `later`. */
 void harness_crowd(struct harness *r, unsigned port, unsigned waiting, unsigned later);
 /* One turn of worker w: one burst from each of its queues. */
-bool harness_turn_worker(struct harness *r, unsigned w);
+bool harness_poll_worker(struct harness *r, unsigned w);
 /* Turns of all workers until no packet moves. */
-void harness_turn(struct harness *r);
+void harness_poll(struct harness *r);
 /* The control thread's periodic work: retired ids, RCU, neighbours, routes. */
 void harness_attend(struct harness *r);
 /* Advances the clock in steps of at most a second, each with a round of every worker. */

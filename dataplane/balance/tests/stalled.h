@@ -10,7 +10,7 @@ static inline void harness_stall(struct harness *r, uint64_t ns)
 {
 	harness_advance(r, ns);
 	for (unsigned i = 0; i < r->rt->workers; i++)
-		r->rt->worker[i].private->turn_ns = r->now_ns - ns;
+		r->rt->worker[i].private->poll_ns = r->now_ns - ns;
 }
 
 #endif

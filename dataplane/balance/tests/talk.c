@@ -59,7 +59,7 @@ void send_frame(struct talk *k, enum session_direction from, const struct frame 
 {
 	unsigned port = from == CLIENT ? HARNESS_WAN : HARNESS_LAN;
 	assert_true(harness_inject(&k->f->harness, port, in->bytes, in->len));
-	harness_turn(&k->f->harness);
+	harness_poll(&k->f->harness);
 	harness_attend(&k->f->harness);
 	collect(k, 1 - port);
 }
@@ -180,6 +180,6 @@ void talk_end(struct talk *k)
 	assert_non_null(s);
 	session_end(&k->f->harness.rt->worker[0], t, session_next(t, &cursor));
 	assert_null(find(k));
-	harness_turn(&k->f->harness);
+	harness_poll(&k->f->harness);
 	collect(k, HARNESS_LAN);
 }

@@ -100,7 +100,7 @@ static void test_icmp_errors(void **state)
 			            rest[n / 2 / types], about->bytes,
 			            n / 2 % 3 ? 48 : about->len - SY_ETH_LEN);
 			assert_true(harness_inject(&f->harness, port[way], error.bytes, error.len));
-			harness_turn(&f->harness);
+			harness_poll(&f->harness);
 			for (unsigned out = 0; out < HARNESS_PORTS; out++)
 				while ((m = harness_collect(&f->harness, out))) {
 					through++;

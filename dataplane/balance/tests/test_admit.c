@@ -43,7 +43,7 @@ static bool is_admitted(struct flows *f, unsigned service, uint16_t port, uint16
 	unsigned sent = 0;
 	first_packet(f, &in, service, port, host);
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	harness_attend(&f->harness);
 	for (; (m = harness_collect(&f->harness, HARNESS_LAN)); sent++)
 		rte_pktmbuf_free(m);
@@ -345,7 +345,7 @@ static void test_bursts(void **state)
 		good += !bad;
 		assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
 	}
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	for (struct rte_mbuf *m; (m = harness_collect(&f->harness, HARNESS_LAN)); sent++)
 		rte_pktmbuf_free(m);
 	assert_int_equal(sent, good);
@@ -400,7 +400,7 @@ static void test_log(void **state)
 			first_packet(f, &in, 0, (uint16_t)(port + 10 + i), 0x101);
 			assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
 		}
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		assert_int_equal(logged(f, &r) - before, 2 + 5 + 10);
 		for (struct rte_mbuf *m; (m = harness_collect(&f->harness, HARNESS_LAN));)
 			rte_pktmbuf_free(m);

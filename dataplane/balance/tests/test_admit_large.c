@@ -101,7 +101,7 @@ static void check_burst(struct large *l, enum lists from, enum lists to)
 	}
 	f->harness.b->access = access_of(l, from);
 	change_to = access_of(l, to);
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	for (struct rte_mbuf *m; (m = harness_collect(&f->harness, HARNESS_LAN)); sent++)
 		rte_pktmbuf_free(m);
 	assert_int_equal(sent, good);

@@ -74,7 +74,7 @@ static struct frame hello(struct fixture *f, bool v4, const uint8_t *more, unsig
 static void send_in(struct fixture *f, const struct frame *frame)
 {
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, frame->bytes, frame->len));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	harness_attend(&f->harness);
 }
 

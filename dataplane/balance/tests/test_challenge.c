@@ -92,7 +92,7 @@ static void put_segment(struct flows *f, const struct sy_tuple *t, uint8_t flags
 	struct frame in;
 	flows_frame(f, &in, t, flags, seq, payload);
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 }
 
 static bool reaches_server(struct flows *f)
@@ -355,7 +355,7 @@ static void test_bursts(void **state)
 			flows_frame(f, &in, &next, SYN, NUMBER, 0);
 			assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
 		}
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		struct rte_mbuf *m;
 		for (; (m = harness_collect(&f->harness, HARNESS_LAN)); opened++)
 			rte_pktmbuf_free(m);
@@ -433,7 +433,7 @@ static void test_fragments(void **state)
 		for (unsigned n = 0; n < 2; n++)
 			assert_true(harness_inject(&f->harness, HARNESS_WAN, piece[n].bytes,
 			                           piece[n].len));
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		check_silent(f);
 		assert_int_equal(harness_totals(&f->harness).live, 0);
 	}

@@ -150,7 +150,7 @@ static void test_damaged_acknowledgements(void **state)
 		assert_int_equal(sy_packet_parse(in.bytes, in.len, &v), 0);
 		in.bytes[v.l4 + 16] ^= 1; /* of the checksum */
 		assert_true(harness_inject(&k.f->harness, HARNESS_LAN, in.bytes, in.len));
-		harness_turn(&k.f->harness);
+		harness_poll(&k.f->harness);
 		rte_pktmbuf_free(harness_collect(&k.f->harness, HARNESS_WAN));
 		check_state(&k, SESSION_ESTABLISHED, shift_flag(&k) | SESSION_ADDRESS_PENDING);
 		send_segment(&k, CLIENT, ACK, FIRST, SERVER + 1, 100);

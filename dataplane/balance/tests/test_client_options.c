@@ -147,7 +147,7 @@ static void send_client(struct talk *k, uint8_t flags, uint32_t seq, uint32_t ac
 	memcpy(in.bytes + v.l4 + sizeof(struct sy_tcp), o->bytes, o->len);
 	frame_fix_l4(&in);
 	assert_true(harness_inject(&k->f->harness, HARNESS_WAN, in.bytes, in.len));
-	harness_turn(&k->f->harness);
+	harness_poll(&k->f->harness);
 }
 
 /* All that has left for the server: at least one packet, with these forged options. Returns the
@@ -178,7 +178,7 @@ static void send_server(struct talk *k, uint8_t flags, uint32_t seq, uint32_t ac
 	struct frame in;
 	frame_tcp(&in, &k->f->rng, &k->server, &s, payload);
 	assert_true(harness_inject(&k->f->harness, HARNESS_LAN, in.bytes, in.len));
-	harness_turn(&k->f->harness);
+	harness_poll(&k->f->harness);
 }
 
 /* A connection whose client sends these options in each segment. */
@@ -275,7 +275,7 @@ static void test_address_in_ip(void **state)
 		ip->checksum = 0;
 		ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, sizeof(*ip) + sizeof(uoa)));
 		assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		assert_true(collect(&k, HARNESS_LAN, &out, &v)); /* its IP checksum is right */
 		if (v.v4)
 			assert_int_equal(out.bytes[v.l3 + sizeof(struct sy_ipv4) + 1] == 31,

@@ -179,7 +179,7 @@ static void the_handshake_decides(void **state)
 		struct sy_tcp reset;
 		flows_frame(f, &ack, &flow[n].client, ACK, 2, 0);
 		assert_true(harness_inject(&f->harness, HARNESS_WAN, ack.bytes, ack.len));
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		check(f);
 		if (n < LIMIT) {
 			assert_int_equal(flow_session(f, &flow[n])->state, SESSION_ESTABLISHED);
@@ -500,12 +500,12 @@ static void step_flow(struct flows *f, struct flow *flow)
 	assert_true(harness_inject(&f->harness, from == SESSION_CLIENT ? HARNESS_WAN : HARNESS_LAN,
 	                           frame.bytes, frame.len));
 	if (rng_below(&f->rng, 3)) /* else it shares a burst with the next one */
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 }
 
 static void drain(struct flows *f)
 {
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	for (unsigned port = 0; port < HARNESS_PORTS; port++)
 		for (struct rte_mbuf *m; (m = harness_collect(&f->harness, port));)
 			rte_pktmbuf_free(m);

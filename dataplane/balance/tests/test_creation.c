@@ -93,7 +93,7 @@ static void datagram_waits(struct fixture *f, uint16_t port)
 static unsigned turn(struct fixture *f, unsigned port)
 {
 	unsigned sent = 0;
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	for (struct rte_mbuf *m; (m = harness_collect(&f->harness, port)); sent++)
 		rte_pktmbuf_free(m);
 	return sent;

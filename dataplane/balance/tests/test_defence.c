@@ -329,7 +329,7 @@ static void test_fragments(void **state)
 		for (unsigned n = 0; n < 2; n++)
 			assert_true(harness_inject(&f->harness, HARNESS_WAN, piece[n].bytes,
 			                           piece[n].len));
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		check_silent(&(struct talk){.f = f});
 		assert_int_equal(harness_totals(&f->harness).live, 0);
 	}

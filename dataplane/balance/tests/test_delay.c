@@ -217,7 +217,7 @@ static void test_answer_in_the_same_iteration(void **state)
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, syn.bytes, syn.len));
 	assert_true(harness_inject(&f->harness, HARNESS_LAN, flow.in[SESSION_SERVER].bytes,
 	                           flow.in[SESSION_SERVER].len));
-	assert_true(harness_turn_worker(&f->harness, 0));
+	assert_true(harness_poll_worker(&f->harness, 0));
 	const struct delay_share s = seen(f);
 	assert_int_equal(count(&s), count(&before) + 1);
 	assert_int_equal(s.sum_ns - before.sum_ns, 7 * MS);

@@ -287,7 +287,7 @@ static void test_too_big(void **state)
 		struct sy_tuple t = client_of(s, 1000);
 		flows_frame(f, &in, &t, SY_TCP_SYN, 1, HARNESS_LAN_MTU);
 		assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		assert_null(harness_collect(&f->harness, HARNESS_LAN));
 		struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_WAN);
 		struct sy_view v;

@@ -328,7 +328,7 @@ static void sets_put(struct flows *f)
 static void wait_told(struct flows *f, size_t count)
 {
 	while (blocked_count != count)
-		assert_int_equal(loop_turn(f->harness.rt->loop, 1000), 0);
+		assert_int_equal(loop_poll(f->harness.rt->loop, 1000), 0);
 }
 
 /* Many sources are told when a thread has found them, and a change meanwhile is not forgotten. */
@@ -349,7 +349,7 @@ static void test_many_sources(void **state)
 	many_put(f, 2);
 	wait_told(f, (size_t)2 * MEMBERS);
 	while (f->harness.b->ctl->access->blocking) /* nothing older follows */
-		assert_int_equal(loop_turn(f->harness.rt->loop, 1000), 0);
+		assert_int_equal(loop_poll(f->harness.rt->loop, 1000), 0);
 	assert_int_equal(blocked_count, 2 * MEMBERS);
 	many_put(f, SETS);
 	many_put(f, 0);
@@ -381,7 +381,7 @@ static void test_a_refused_change_blocks_nothing(void **state)
 		for (size_t i = 0; i < c.count; i++)
 			assert_int_equal(model_change_apply(f->harness.b, c.change[i], &err), 0);
 		while ((*m)->blocking)
-			assert_int_equal(loop_turn(f->harness.rt->loop, 1000), 0);
+			assert_int_equal(loop_poll(f->harness.rt->loop, 1000), 0);
 		model_rollback(f->harness.b);
 		changes_free(&c);
 		assert_int_equal(blocked_count, (SETS - 1) * MEMBERS);

@@ -73,7 +73,7 @@ static void check_ended(struct flows *f, const struct flow *flow)
 			;
 		assert_true(harness_inject(&f->harness, port, flow->in[from].bytes,
 		                           flow->in[from].len));
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		assert_true(flows_own_segment(f, port, &own));
 		assert_true(own.flags & SY_TCP_RST);
 	}

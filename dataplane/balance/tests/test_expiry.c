@@ -69,7 +69,7 @@ static void client_sends(struct fixture *f, const struct service_key *key, uint1
 	else
 		frame_udp(&frame, &f->rng, &t, 10);
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, frame.bytes, frame.len));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	harness_attend(&f->harness);
 	collect(f, sent);
 }

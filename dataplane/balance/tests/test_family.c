@@ -164,7 +164,7 @@ static void check_too_big(struct flows *f, unsigned port, const struct frame *in
 {
 	struct sy_view v;
 	assert_true(harness_inject(&f->harness, port, in->bytes, in->len));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	assert_null(harness_collect(&f->harness, 1 - port));
 	struct rte_mbuf *m = harness_collect(&f->harness, port);
 	assert_non_null(m);

@@ -131,7 +131,7 @@ static void send_from(struct flows *f, struct life *l, unsigned side, uint8_t fl
                       uint32_t ack, unsigned payload)
 {
 	inject(f, port_of(l, side), &l->end[side].sends, flags, seq, ack, payload);
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 }
 
 struct got {
@@ -431,10 +431,10 @@ static void test_forged_packets(void **state)
 			else
 				forge_guess(f, l);
 		}
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		deliver(f, NULL, 0, 0, &ack);
 		answer(f);
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		if (n % STEP >= SY_BURST)
 			continue;
 		for (unsigned i = 0; i < SY_ARRAY_LEN(lives); i++)
@@ -446,7 +446,7 @@ static void test_forged_packets(void **state)
 		flows_advance(f, 1);
 		deliver(f, NULL, 0, 0, &ack);
 		answer(f);
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 	}
 	for (unsigned i = 0; i < SY_ARRAY_LEN(lives); i++)
 		check_life(f, &lives[i]);

@@ -52,10 +52,10 @@ static void flood_send(struct flows *f, struct flood *flood, unsigned packets)
 		for (unsigned n = 0; n < count; n++, flood->sent++) {
 			inject(f, HARNESS_WAN, &piece[first + n]);
 			if (flood->sent % 1024 == 0)
-				harness_turn(&f->harness);
+				harness_poll(&f->harness);
 		}
 	}
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 }
 
 static void flood_pass(struct flows *f, struct flood *flood, unsigned ms)
@@ -185,7 +185,7 @@ static void test_overload(void **state)
 			inject(f, HARNESS_WAN, &piece[1]);
 			inject(f, HARNESS_WAN, &piece[0]);
 		}
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_OVERLOAD),
 		                 before + SY_BURST / 2);
 	}

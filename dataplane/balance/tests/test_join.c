@@ -27,7 +27,7 @@ static void test_answers_in_one_burst(void **state)
 		        server_segment(&k[i], SYN | ACK, S_NUMBER, C_NUMBER + 1, 7);
 		inject_segment(&k[i], HARNESS_LAN, &k[i].server, &s, 0);
 	}
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	while (collect(&k[0], HARNESS_LAN, &g)) {
 		acks += g.payload == 0;
 		data += g.payload == 10;
@@ -83,7 +83,7 @@ static void test_own_syn_without_session(void **state)
 		join_repeat_syn(w, table_of(&k), record_of(&k));
 		session_end(w, table_of(&k), record_of(&k));
 		dropped = harness_drops(&f->harness, SY_DROP_OPENING);
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		check_silent(&k);
 		assert_int_equal(live(&k), 0);
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_OPENING), dropped + 1);

@@ -175,7 +175,7 @@ static void test_dying_rate(void **state)
 	*kills = (struct rate_limit){.last_ns = f->harness.now_ns};
 	in = flow.in[SESSION_CLIENT];
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	check_state(f, &flow, SESSION_DYING);
 	assert_int_equal(own_segments_of(f, SESSION_CLIENT).resets, 1);
 	assert_int_equal(own_segments_of(f, SESSION_SERVER).probes, 0);
@@ -216,7 +216,7 @@ static void test_expiry_sends_resets(void **state)
 	for (unsigned side = SESSION_CLIENT; side <= SESSION_SERVER; side++) {
 		assert_true(harness_inject(&f->harness, port_of[side], whole.in[side].bytes,
 		                           whole.in[side].len));
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		assert_int_equal(own_segments_of(f, side).resets, 1);
 	}
 	flows_advance(f, RESET_BOTH_SECONDS + 2);

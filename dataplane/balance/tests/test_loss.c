@@ -214,7 +214,7 @@ static void test_too_big(void **state)
 		assert_true(is_watched(f, &flow));
 		flows_frame(f, &in, &flow.client, SY_TCP_ACK, 2, HARNESS_LAN_MTU);
 		assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_TOO_BIG), v6 + 1);
 		while ((m = harness_collect(&f->harness, HARNESS_WAN))) /* the error */
 			rte_pktmbuf_free(m);

@@ -34,7 +34,7 @@ static unsigned collect(struct flows *f, unsigned port, struct frame out[static 
 {
 	struct rte_mbuf *m;
 	unsigned n = 0;
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	harness_attend(&f->harness);
 	for (; (m = harness_collect(&f->harness, port)); n++) {
 		assert_true(n < PIECES);

@@ -160,7 +160,7 @@ static unsigned echoes(struct fixture *f, const char *from, unsigned count)
 		const struct sy_tuple t = {harness_addr(from), f->key.vip, 0, 0, SY_PROTO_ICMP};
 		frame_icmp(&in, &f->rng, &t, 8, 0, 20);
 		assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		for (struct rte_mbuf *m; (m = harness_collect(&f->harness, HARNESS_WAN));
 		     rte_pktmbuf_free(m))
 			answers++;
@@ -207,7 +207,7 @@ static void test_errors_and_too_big(void **state)
 		if (!big)
 			frame_set_ttl(&in, 1);
 		assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		for (struct rte_mbuf *m; (m = harness_collect(&f->harness, HARNESS_WAN));
 		     rte_pktmbuf_free(m))
 			answers++;

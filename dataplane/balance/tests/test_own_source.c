@@ -47,7 +47,7 @@ static bool is_answered(struct flows *f, const struct way *way, struct sy_addr s
 	t.src = source;
 	frame_icmp(&in, &f->rng, &t, way->client6 ? 128 : 8, 0, 20);
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_WAN);
 	rte_pktmbuf_free(m);
 	return m != NULL;

@@ -104,7 +104,7 @@ static void test_fragments(void **state)
 		pad(&piece[1], 30);
 		assert_false(flows_through(f, HARNESS_WAN, &piece[0], &out));
 		assert_true(harness_inject(&f->harness, HARNESS_WAN, piece[1].bytes, piece[1].len));
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		for (unsigned i = 0; i < 2; i++) {
 			struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_LAN);
 			assert_non_null(m);

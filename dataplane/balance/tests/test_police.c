@@ -181,7 +181,7 @@ static void test_undo(void **state)
 	for (unsigned i = 0; i < 20; i++) {
 		struct rte_mbuf *m;
 		assert_true(harness_inject(&f->harness, HARNESS_WAN, bad.bytes, bad.len));
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		while ((m = harness_collect(&f->harness, HARNESS_WAN))) /* its ICMP error */
 			rte_pktmbuf_free(m);
 	}
@@ -321,7 +321,7 @@ static void test_undo_ended(void **state)
 	flows_frame(f, &ack, &flow.client, SY_TCP_ACK, 101, 0);
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, syn.bytes, syn.len));
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, ack.bytes, ack.len));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_SESSION_RATE), 1);
 	assert_null(flow_session(f, &flow));
 	assert_int_equal(limit_show(f, "packets").left, left);
@@ -464,7 +464,7 @@ static void test_exact(void **state)
 		assert_true(harness_inject(&f->harness, HARNESS_WAN, flow.in[SESSION_CLIENT].bytes,
 		                           flow.in[SESSION_CLIENT].len));
 		offered += flow.in[SESSION_CLIENT].len - SY_ETH_LEN;
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		while ((m = harness_collect(&f->harness, HARNESS_LAN))) {
 			passed += m->pkt_len - SY_ETH_LEN;
 			rte_pktmbuf_free(m);

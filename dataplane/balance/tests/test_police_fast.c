@@ -90,7 +90,7 @@ static unsigned burst_send(struct flows *f, unsigned port, const struct frame *i
 	left.slow = left.behind = 0;
 	while (n-- > 0)
 		assert_true(harness_inject(&f->harness, port, in->bytes, in->len));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	harness_attend(&f->harness);
 	for (; (m = harness_collect(&f->harness, 1 - port)); through++)
 		rte_pktmbuf_free(m);

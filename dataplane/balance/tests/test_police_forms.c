@@ -33,7 +33,7 @@ static unsigned send_all(struct flows *f, const struct frame *in, unsigned count
 	unsigned sent = 0;
 	for (unsigned i = 0; i < count; i++)
 		assert_true(harness_inject(&f->harness, HARNESS_WAN, in[i].bytes, in[i].len));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	harness_attend(&f->harness);
 	for (; (m = harness_collect(&f->harness, HARNESS_LAN)); sent++)
 		rte_pktmbuf_free(m);

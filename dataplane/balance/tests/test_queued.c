@@ -21,7 +21,7 @@ static void check_model(struct flows *f, const struct device *d, struct output *
 	for (unsigned n = 0; n < EACH; n++)
 		for (unsigned i = 0; i < FLOWS; i++)
 			packet_put(f, &flow[i], n);
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	output_take(f, out);
 	assert_int_equal(in_device(f), 0);
 	assert_int_equal(out->count, FLOWS * EACH);
@@ -62,7 +62,7 @@ static void one_flow(struct flows *f, const char *model, struct output *out)
 	memset(out, 0, sizeof(*out));
 	for (unsigned n = 0; n < EACH * FLOWS; n++)
 		packet_put(f, &flow, n);
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	output_take(f, out);
 	assert_int_equal(out->count, EACH * FLOWS);
 	assert_true(workers_used(f, "a") > 1);
@@ -145,7 +145,7 @@ static void test_refused_behind(void **state)
 	memset(&out, 0, sizeof(out));
 	for (unsigned n = 0; n < 60; n++) /* one burst */
 		packet_put(f, &flow, n);
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	output_take(f, &out);
 	assert_int_equal(out.count, 30);
 	assert_int_equal(out.last[0], 29);
@@ -267,7 +267,7 @@ static void test_begins_to_queue(void **state)
 	e->limited &= (uint8_t)~LIMITED_QUEUED(SESSION_CLIENT);
 	memset(&out, 0, sizeof(out));
 	packet_put(f, &flow, 0);
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	output_take(f, &out);
 	assert_int_equal(out.count, 1);
 	assert_int_equal(c->remote, here);
@@ -305,7 +305,7 @@ static void test_shaped(void **state)
 		for (unsigned n = 0; n < EACH; n++)
 			for (unsigned i = 0; i < FLOWS; i++)
 				packet_put(f, &flow[i], n);
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		output_take(f, &out);
 		assert_int_equal(in_device(f), 0);
 		assert_int_equal(out.count, FLOWS * EACH);
@@ -315,7 +315,7 @@ static void test_shaped(void **state)
 			                 w + 1 == owner ? FLOWS * EACH : 0);
 		delete_shaping(&c, harness_port_name[HARNESS_LAN]);
 		flows_commit(f, &c);
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		assert_int_equal(buffers_free(f), before);
 	}
 }
@@ -337,11 +337,11 @@ static void test_turns(void **state)
 		for (unsigned n = 0; n < TURNS * PACKETS_EACH; n++) {
 			packet_put(f, &flow, n);
 			for (unsigned w = 0; n % PACKETS_EACH == 0 && w < WORKERS; w++)
-				harness_turn_worker(&f->harness, w);
+				harness_poll_worker(&f->harness, w);
 			for (; (m = harness_collect(&f->harness, HARNESS_LAN)); out++)
 				rte_pktmbuf_free(m);
 		}
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		for (; (m = harness_collect(&f->harness, HARNESS_LAN)); out++)
 			rte_pktmbuf_free(m);
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_EVENT_FULL), 0);

@@ -20,7 +20,7 @@ static unsigned device_fill(struct flows *f, const struct flow *flow, unsigned e
 		if (n % 4 < 3 && n + 1 < each)
 			continue;
 		for (unsigned turn = 0; turn < 2; turn++)
-			harness_turn_worker(&f->harness, 0);
+			harness_poll_worker(&f->harness, 0);
 		output_take(f, out);
 	}
 	return (unsigned)in_device(f);
@@ -64,7 +64,7 @@ static void begin_elsewhere(struct flows *f, const struct device *d, unsigned ro
 		flows_of_first(f, flow);
 		memset(out, 0, sizeof(*out));
 		others = device_fill(f, flow, 1, out);
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		output_take(f, out);
 		assert_int_equal(out->count, FLOWS);
 	}
@@ -106,7 +106,7 @@ static void test_full(void **state)
 		                         service_dropped(f, 2, SY_DROP_EVENT_FULL),
 		                 lost);
 		check_status(f, devices[d].device, lost, true);
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		check_status(f, devices[d].device, lost, false);
 		output_take(f, &out);
 		assert_int_equal(out.count + lost, MANY * FLOWS);
@@ -116,7 +116,7 @@ static void test_full(void **state)
 		memset(&out, 0, sizeof(out));
 		for (unsigned i = 0; i < FLOWS; i++)
 			packet_put(f, &flow[i], 0);
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		output_take(f, &out);
 		assert_int_equal(out.count, FLOWS);
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_EVENT_FULL), lost);
@@ -141,7 +141,7 @@ static void test_deleted(void **state)
 			delete_service(&c, &f->service[2]);
 		flows_commit(f, &c);
 		harness_attend(&f->harness);
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		output_take(f, &out);
 		assert_int_equal(out.count, EACH * FLOWS);
 		assert_int_equal(in_device(f), 0);
@@ -187,14 +187,14 @@ static void test_wake(void **state)
 	}
 	for (unsigned i = 0; i < FLOWS; i++)
 		packet_put(f, &flow[i], 0);
-	harness_turn_worker(&f->harness, 0);
+	harness_poll_worker(&f->harness, 0);
 	assert_true(in_device(f) > 0);
 	for (unsigned w = 0; w < WORKERS; w++) {
 		assert_false(f->harness.rt->worker[w].private->asleep);
 		assert_false(sy_balance_is_idle(&f->harness.rt->worker[w]));
 	}
 	memset(&out, 0, sizeof(out));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	output_take(f, &out);
 	assert_int_equal(out.count, FLOWS);
 	assert_true(sy_balance_is_idle(&f->harness.rt->worker[1]));

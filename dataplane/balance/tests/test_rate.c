@@ -126,7 +126,7 @@ static void converse(struct fixture *f)
 	bool said = true;
 	while (said) {
 		said = false;
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		for (unsigned port = 0; port < HARNESS_PORTS; port++)
 			for (struct rte_mbuf *m; (m = harness_collect(&f->harness, port));
 			     said = true) {

@@ -158,7 +158,7 @@ static void balancer_hears(struct check *k, struct topology *x, const struct mes
 	memset(&bw->own, 0, sizeof(bw->own));
 	assert_true(harness_inject(&k->f->harness, client ? HARNESS_WAN : HARNESS_LAN, in.bytes,
 	                           in.len));
-	harness_turn(&k->f->harness);
+	harness_poll(&k->f->harness);
 	balancer_collect(k, x);
 }
 
@@ -275,7 +275,7 @@ static void explore(struct check *k, const struct topology *x, unsigned left)
 		y.probes--;
 		record_set(k, &y.record);
 		challenge_repeat(&k->f->harness.rt->worker[0], session_now(k, &n));
-		harness_turn(&k->f->harness);
+		harness_poll(&k->f->harness);
 		balancer_collect(k, &y);
 		explore(k, &y, left - 1);
 	}

@@ -127,7 +127,7 @@ static void check_over(struct flows *f, const struct frame *in, enum session_dir
 	struct deals deals = deals_now(f);
 	struct rte_mbuf *m;
 	assert_true(harness_inject(&f->harness, port_of[from], in->bytes, in->len));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	dealt(f, &deals, 0, 1);
 	for (unsigned p = 0; p < HARNESS_PORTS; p++)
 		while ((m = harness_collect(&f->harness, p)))
@@ -167,7 +167,7 @@ static void test_other_packets(void **state)
 	struct deals deals = deals_now(f);
 	for (unsigned n = 0; n < 2; n++) {
 		assert_true(harness_inject(&f->harness, HARNESS_WAN, piece[n].bytes, piece[n].len));
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		rte_pktmbuf_free(harness_collect(&f->harness, HARNESS_LAN));
 	}
 	dealt(f, &deals, 0, 2);
@@ -266,7 +266,7 @@ static void arrive_over(struct flows *f, const struct flow *flow, uint32_t seq)
 	struct deals deals = deals_now(f);
 	e->down = 1;
 	arrive(f, flow, SY_TCP_ACK, seq);
-	harness_turn_worker(&f->harness, 0);
+	harness_poll_worker(&f->harness, 0);
 	e->down = 0;
 	dealt(f, &deals, 0, 1);
 }
@@ -284,18 +284,18 @@ static void test_order(void **state)
 		/* While it is in flight, the packets after it follow it. */
 		for (uint32_t n = 2; n < 5; n++) {
 			arrive(f, &flow, SY_TCP_ACK, n);
-			harness_turn_worker(&f->harness, 0);
+			harness_poll_worker(&f->harness, 0);
 			dealt(f, &deals, 0, 1);
 		}
 		/* Packets of another flow do not. */
 		arrive(f, &other, SY_TCP_ACK, 0);
-		harness_turn_worker(&f->harness, 0);
+		harness_poll_worker(&f->harness, 0);
 		dealt(f, &deals, 1, 0);
 		left_in_order(f, 0, 0);
-		harness_turn_worker(&f->harness, OWNER);
+		harness_poll_worker(&f->harness, OWNER);
 		left_in_order(f, 1, 4);
 		arrive(f, &flow, SY_TCP_ACK, 5);
-		harness_turn_worker(&f->harness, 0);
+		harness_poll_worker(&f->harness, 0);
 		dealt(f, &deals, 1, 0);
 		left_in_order(f, 5, 5);
 	}
@@ -312,7 +312,7 @@ static void test_order_of_a_burst(void **state)
 	struct deals deals = deals_now(f);
 	for (uint32_t n = 0; n < SY_BURST; n++)
 		arrive(f, &flow, n == SY_BURST / 2 ? SY_TCP_ACK | SY_TCP_FIN : SY_TCP_ACK, n);
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	dealt(f, &deals, SY_BURST / 2, SY_BURST / 2);
 	left_in_order(f, 0, SY_BURST - 1);
 }

@@ -158,7 +158,7 @@ static struct seen send_segment(struct check *k, uint8_t flags, uint32_t seq)
 	struct frame in;
 	frame_tcp(&in, &k->f->rng, &k->client, &s, 0);
 	assert_true(harness_inject(&k->f->harness, HARNESS_WAN, in.bytes, in.len));
-	harness_turn(&k->f->harness);
+	harness_poll(&k->f->harness);
 	for (unsigned port = 0; port < HARNESS_PORTS; port++)
 		while ((m = harness_collect(&k->f->harness, port))) {
 			bool own = is_own(rte_pktmbuf_mtod(m, const uint8_t *),

@@ -271,7 +271,7 @@ static void send_datagram(struct fixture *f, unsigned port, const struct sy_tupl
 	struct frame frame;
 	frame_udp(&frame, &f->rng, t, 20);
 	assert_true(harness_inject(&f->harness, port, frame.bytes, frame.len));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 }
 
 static void test_one_packet(void **state)

@@ -59,7 +59,8 @@ static void test_full(void **state)
 	}
 }
 
-/* ---- by turn --------------------------------------------------------------------------------- */
+/* ---- by position
+ * --------------------------------------------------------------------------------- */
 
 static void test_rr(void **state)
 {
@@ -123,7 +124,7 @@ static void check_smooth(struct fixture *f, unsigned count, const uint16_t *weig
 {
 	uint32_t seen[256] = {0};
 	memset(f->current, 0, sizeof(f->current));
-	memset(f->turn, 0, sizeof(f->turn));
+	memset(f->position, 0, sizeof(f->position));
 	pool_set_weights(f, &scheduler_wrr, count, weight);
 	for (uint32_t n = 1; n <= 2 * f->pool->weight; n++) {
 		seen[pick_one(f)]++;
@@ -292,7 +293,7 @@ static void test_least_two_workers(void **state)
 {
 	struct fixture *f = *state;
 	uint32_t cursor[4] = {0};
-	const struct scheduler_state other = {f->current, f->turn, cursor, 2}, own = f->state;
+	const struct scheduler_state other = {f->current, f->position, cursor, 2}, own = f->state;
 	uint16_t weight[16];
 	for (unsigned i = 0; i < 16; i++)
 		weight[i] = 1;

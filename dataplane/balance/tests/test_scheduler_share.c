@@ -176,16 +176,16 @@ static void test_slow_start_by_sixteenths(void **state)
 static void test_others_follow(void **state)
 {
 	struct fixture *f = *state;
-	static const struct scheduler_ops *const turn[] = {&scheduler_wrr, &scheduler_share,
-	                                                   &scheduler_sh, &scheduler_maglev,
-	                                                   &scheduler_conhash};
+	static const struct scheduler_ops *const position[] = {&scheduler_wrr, &scheduler_share,
+	                                                       &scheduler_sh, &scheduler_maglev,
+	                                                       &scheduler_conhash};
 	const double share[] = {0.4, 0.1, 0.2, 0.3};
 	struct member m[4];
 	for (unsigned i = 0; i < 4; i++)
 		m[i] = (struct member){.weight = 7, .measured = share[i]};
 	f->ceiling = (uint32_t)(0.4 / 7 * 4294967295.0);
-	for (unsigned n = 0; n < SY_ARRAY_LEN(turn); n++) {
-		pool_set(f, turn[n], 4, m);
+	for (unsigned n = 0; n < SY_ARRAY_LEN(position); n++) {
+		pool_set(f, position[n], 4, m);
 		pick_many(f, 100000);
 		for (unsigned i = 0; i < 4; i++)
 			assert_in_range(f->picks[i], 100000 * (share[i] - 0.04),

@@ -186,7 +186,7 @@ static void burst_through(struct flows *f, struct flow *flow, unsigned port,
 	memset(o, 0, sizeof(*o));
 	for (unsigned n = 0; n < BURST_FRAMES; n++)
 		assert_true(harness_inject(&f->harness, port, in[n].bytes, in[n].len));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	while ((m = harness_collect(&f->harness, 1 - port))) {
 		assert_true(o->count < BURST_FRAMES);
 		struct frame *out = &o->out[o->count++];
@@ -290,7 +290,7 @@ static struct outcome outcome_of_first(struct flows *f, const struct sy_tuple *t
 	struct rte_mbuf *m;
 	memset(&o, 0, sizeof(o));
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, in->bytes, in->len));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	while ((m = harness_collect(&f->harness, HARNESS_WAN))) /* an error: it exceeded the MTU */
 		rte_pktmbuf_free(m);
 	while ((m = harness_collect(&f->harness, HARNESS_LAN))) {
@@ -363,7 +363,7 @@ static void check_order(struct flows *f, const struct flow *flow)
 			frame_tag(&in);
 		assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
 	}
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	while ((m = harness_collect(&f->harness, HARNESS_LAN))) {
 		struct sy_view v;
 		const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);

@@ -27,7 +27,7 @@ static void ttl_send(struct flows *f, unsigned port, struct frame *frame)
 	                             sy_csum_delta(htons((uint16_t)(ip->ttl << 8)), htons(1 << 8)));
 	ip->ttl = 1;
 	assert_true(harness_inject(&f->harness, port, frame->bytes, frame->len));
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	for (unsigned p = 0; p < 2; p++)
 		while ((m = harness_collect(&f->harness, p)))
 			rte_pktmbuf_free(m);

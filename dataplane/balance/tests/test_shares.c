@@ -170,11 +170,11 @@ static void test_shares_end(void **state)
 	open_service(f, S(WRR));
 	set_shares(f, &f->key, 5, 4, share, NULL);
 	harness_advance(&f->harness, 4 * SECOND_NS);
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	service_tick(f->harness.b);
 	assert_in_range(listed(f, seen), 1, 1);
 	harness_advance(&f->harness, SECOND_NS);
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	service_tick(f->harness.b);
 	assert_int_equal(listed(f, seen), 0);
 	assert_true(seen[0] == 0);

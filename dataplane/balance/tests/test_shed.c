@@ -122,7 +122,7 @@ static void test_loop(void **state)
 		if (burst == 900)
 			before = shed(f);
 		put_clients(f, &kinds[0], burst * SY_BURST % loop, SY_BURST);
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		harness_advance(&f->harness, 5000000);
 		ignore_sent(&k);
 	}
@@ -149,7 +149,7 @@ static void test_few_new_ones(void **state)
 	for (unsigned n = 0; n < SY_BURST - few; n++)
 		inject_segment(&k, HARNESS_WAN, &k.client, &data, 10);
 	put_flood(f, &kinds[0], few);
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	assert_int_equal(shed(f), 0);
 	ignore_sent(&k);
 }
@@ -162,19 +162,19 @@ static void test_share(void **state)
 	struct talk k = {.f = f};
 	uint64_t before;
 	put_flood(f, &kinds[0], SY_BURST);
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	assert_int_equal(shed(f), SY_BURST);
 	harness_crowd(&f->harness, HARNESS_WAN, 0, 0);
 	for (unsigned n = 0; n < 16; n++) {
 		put_flood(f, &kinds[0], SY_BURST);
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 	}
 	/* A quarter of 1024, by their hashes. */
 	assert_in_range(shed(f) - SY_BURST, 180, 340);
 	flows_advance(f, 1);
 	before = shed(f);
 	put_flood(f, &kinds[0], SY_BURST);
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	assert_int_equal(shed(f), before);
 	ignore_sent(&k);
 }
@@ -197,7 +197,7 @@ static void test_when(void **state)
 		uint64_t before = shed(f);
 		harness_crowd(&f->harness, HARNESS_WAN, step[i].waiting, step[i].then);
 		put_flood(f, &kinds[0], step[i].packets);
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		/* After it was behind, not all of a burst begins. */
 		assert_in_range(shed(f) - before, step[i].shed, step[i].shed + SY_BURST / 2);
 		if (step[i].shed != SY_BURST)
@@ -251,19 +251,19 @@ static void test_stall(void **state)
 	harness_stall(&f->harness, SECOND);
 	for (unsigned burst = 0; burst <= ROOM / SY_BURST; burst++) {
 		put_flood(f, &kinds[0], SY_BURST);
-		harness_turn_worker(&f->harness, 0); /* once: the queue is said to have more */
+		harness_poll_worker(&f->harness, 0); /* once: the queue is said to have more */
 		ignore_sent(&k);
 		assert_int_equal(shed(f), before);
 	}
 	for (unsigned times = 1; times <= 2; times++) {
 		put_flood(f, &kinds[0], SY_BURST);
-		harness_turn_worker(&f->harness, 0);
+		harness_poll_worker(&f->harness, 0);
 		assert_int_equal(shed(f), before + times * SY_BURST);
 		harness_stall(&f->harness, SECOND / 4);
 	}
 	harness_stall(&f->harness, SECOND);
 	put_flood(f, &kinds[0], SY_BURST);
-	harness_turn_worker(&f->harness, 0);
+	harness_poll_worker(&f->harness, 0);
 	assert_int_equal(shed(f), before + 2 * SY_BURST);
 	ignore_sent(&k);
 }
@@ -293,7 +293,7 @@ static void test_services(void **state)
 			put_datagrams(f);
 			put_flood(f, &kinds[0], 1);
 		}
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		if (tcp)
 			assert_true(collect(&k, HARNESS_LAN, &left) &&
 			            left.v.proto == SY_PROTO_UDP);

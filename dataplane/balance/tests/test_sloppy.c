@@ -114,7 +114,7 @@ static void test_sloppy_burst(void **state)
 				assert_true(
 				        harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
 			}
-			harness_turn(&f->harness);
+			harness_poll(&f->harness);
 			for (; (m = harness_collect(&f->harness, HARNESS_LAN));
 			     rte_pktmbuf_free(m)) {
 				unsigned server = rte_pktmbuf_mtod(m, uint8_t *)[5];

@@ -153,7 +153,7 @@ static void test_mtu(void **state)
 			pass(f, s, &t, SY_TCP_ACK, fits);
 			flows_frame(f, &in, &t, SY_TCP_ACK, 1, fits + 1);
 			assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
-			harness_turn(&f->harness);
+			harness_poll(&f->harness);
 			assert_null(harness_collect(&f->harness, HARNESS_LAN));
 			struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_WAN);
 			assert_non_null(m);

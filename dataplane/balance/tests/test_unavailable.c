@@ -121,7 +121,7 @@ static void check(struct flows *f, const struct frame *in, enum answer want, enu
 	struct frame out;
 	assert_int_equal(sy_packet_parse(in->bytes, in->len, &before), SY_DROP_NONE);
 	inject(f, in);
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	assert_int_equal(harness_drops(&f->harness, reason), named + 1);
 	assert_int_equal(drops_all(f), all + 1);
 	struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_WAN);
@@ -157,7 +157,7 @@ static void check_echo(struct flows *f, const struct sy_tuple *client)
 	t.proto = v4 ? SY_PROTO_ICMP : SY_PROTO_ICMPV6;
 	frame_icmp(&in, &f->rng, &t, v4 ? 8 : 128, 0, 20);
 	inject(f, &in);
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_WAN);
 	assert_non_null(m);
 	rte_pktmbuf_free(m);
@@ -222,7 +222,7 @@ static enum sy_drop begin(struct trial *t)
 	configure(t, t->cause, false);
 	flows_frame(t->f, &in, &client, SY_TCP_SYN, 1, 0);
 	inject(t->f, &in);
-	harness_turn(&t->f->harness);
+	harness_poll(&t->f->harness);
 	assert_non_null(flows_find(t->f, &client));
 	ignore_sent(t->f);
 	if (t->defended)
@@ -245,7 +245,7 @@ static void end(struct trial *t)
 	flows_commit(t->f, &c);
 	flows_frame(t->f, &in, &client, SY_TCP_SYN, 1, 0);
 	inject(t->f, &in);
-	harness_turn(&t->f->harness);
+	harness_poll(&t->f->harness);
 	struct rte_mbuf *m = harness_collect(&t->f->harness, HARNESS_LAN);
 	assert_non_null(m);
 	rte_pktmbuf_free(m);
@@ -351,10 +351,10 @@ static void check_pieces(struct flows *f, const struct frame piece[2], bool late
 {
 	const uint64_t named = harness_drops(&f->harness, reason), all = drops_all(f);
 	inject(f, &piece[late_first]);
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	assert_null(harness_collect(&f->harness, HARNESS_WAN));
 	inject(f, &piece[!late_first]);
-	harness_turn(&f->harness);
+	harness_poll(&f->harness);
 	assert_true(harness_drops(&f->harness, reason) > named);
 	assert_int_equal(drops_all(f), all + 2);
 	struct rte_mbuf *m = harness_collect(&f->harness, HARNESS_WAN);
@@ -474,7 +474,7 @@ static void test_rate(void **state)
 			struct frame in;
 			flows_frame(f, &in, &client, SY_TCP_SYN, 41, 0);
 			inject(f, &in);
-			harness_turn(&f->harness);
+			harness_poll(&f->harness);
 			for (struct rte_mbuf *m; (m = harness_collect(&f->harness, HARNESS_WAN));) {
 				answered++;
 				rte_pktmbuf_free(m);

@@ -66,7 +66,7 @@ static void flood(struct flows *f, const struct kind *k, unsigned count)
 			t.src.b[14] = (uint8_t)(64 + n / 256 % 64);
 		flows_frame(f, &in, &t, SYN, n, 0);
 		assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
-		harness_turn(&f->harness);
+		harness_poll(&f->harness);
 		drain(f);
 	}
 }

@@ -469,8 +469,8 @@ uint32_t sy_tcp_syn_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t,
                          const struct sy_tcp_segment *s);
 /* The same in place of the segment that *v describes, as an answer to it: with addresses, ports and
  * MACs swapped. The frame has no VLAN tags. */
-uint32_t sy_tcp_segment_turn(uint8_t *frame, uint32_t cap, const struct sy_view *v,
-                             const struct sy_tcp_segment *s);
+uint32_t sy_tcp_segment_answer(uint8_t *frame, uint32_t cap, const struct sy_view *v,
+                               const struct sy_tcp_segment *s);
 
 /* ---- SYN cookies (cookie.c; docs/design/0025-syn-defence.md) --------------------------------- */
 

@@ -202,7 +202,7 @@ static void test_segments(void **state)
 			want.scale = SY_TCP_NO_SCALE;
 			want.sack = false;
 		}
-		out.len = n & 64 ? sy_tcp_segment_turn(out.bytes, FRAME_MAX, &before, &s)
+		out.len = n & 64 ? sy_tcp_segment_answer(out.bytes, FRAME_MAX, &before, &s)
 		                 : sy_tcp_segment_make(out.bytes, FRAME_MAX, &before.tuple, &s);
 		v = frame_view(&out);
 		assert_int_equal(v.frame_len, out.len);

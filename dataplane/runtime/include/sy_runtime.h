@@ -288,14 +288,14 @@ int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ct
  * for as long as it likes. Every worker needs one: packets and sy_worker_call() wait for it. Before
  * sy_runtime_close(), all have left.
  *
- *     sy_worker_enter() ─▶ sy_worker_turn(), sy_worker_sleep(), … ─▶ sy_worker_leave()
+ *     sy_worker_enter() ─▶ sy_worker_poll(), sy_worker_sleep(), … ─▶ sy_worker_leave()
  *
  * Outside of these calls the worker is off-line for RCU, so its thread may do anything for long.
  */
 void sy_runtime_lend(struct sy_runtime *rt);
 void sy_worker_enter(struct sy_worker *w);
 /* One look at everything. True: there was work. */
-bool sy_worker_turn(struct sy_worker *w);
+bool sy_worker_poll(struct sy_worker *w);
 /* After turns: nanoseconds that the thread may sleep until sy_worker_descriptor() is readable; 0:
  * it looks again. After a sleep comes sy_worker_awake(), and no other call before. */
 uint64_t sy_worker_sleep(struct sy_worker *w);

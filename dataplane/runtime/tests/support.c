@@ -80,9 +80,9 @@ struct sy_runtime *runtime_open(const struct sy_runtime_options *o)
 	return rt;
 }
 
-void runtime_turn(struct sy_runtime *rt, uint64_t deadline)
+void runtime_poll(struct sy_runtime *rt, uint64_t deadline)
 {
-	assert_int_equal(loop_turn(rt->loop, 1), 0);
+	assert_int_equal(loop_poll(rt->loop, 1), 0);
 	workers_answer(rt);
 	rcu_poll(rt->rcu);
 	assert_true(sy_clock_ns() < deadline);

@@ -33,7 +33,7 @@ void ring_port_add_narrow(struct sy_runtime_options *o, const char *name, struct
 void options_reach(struct sy_runtime_options *o);
 struct sy_runtime *runtime_open(const struct sy_runtime_options *o);
 /* Runs the control thread's loop for a moment; fails the test after the deadline. */
-void runtime_turn(struct sy_runtime *rt, uint64_t deadline);
+void runtime_poll(struct sy_runtime *rt, uint64_t deadline);
 /* Has a worker run fn, and waits for it on a host that withholds the CPU for longer than
  * sy_worker_call() does. */
 void worker_run(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ctx), void *ctx);

@@ -114,7 +114,7 @@ static void stream_make(struct stream *s, int fd)
 	}
 }
 
-static void stream_turn(struct stream *s)
+static void stream_poll(struct stream *s)
 {
 	static uint8_t back[65536];
 	size_t n = 1 + draw(draw(2) ? 10 : 50000);
@@ -141,10 +141,10 @@ static void test_many(void **state)
 	while (left) {
 		left = 0;
 		for (unsigned i = 0; i < PEERS; i++) {
-			stream_turn(&s[i]);
+			stream_poll(&s[i]);
 			left += s[i].back < s[i].len;
 		}
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	}
 	assert_int_equal(requests, PEERS * FRAMES);
 	assert_int_equal(late, PEERS * FRAMES / 2);
@@ -158,7 +158,7 @@ static void await_gone(unsigned count)
 {
 	uint64_t deadline = sy_clock_ns() + WAIT_NS;
 	while (gone < count)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 }
 
 /* Reads what the peer receives until the forwarder hangs up. */
@@ -171,7 +171,7 @@ static size_t peer_hear(int fd, uint8_t *out, size_t cap)
 		if (n == 0 || (n < 0 && errno != EAGAIN))
 			return have;
 		have += n > 0 ? (size_t)n : 0;
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	}
 }
 
@@ -212,7 +212,7 @@ static void test_vanish(void **state)
 		if (len[what])
 			assert_int_equal(send(fd, said[what], len[what], 0), len[what]);
 		for (unsigned turns = draw(4); turns; turns--)
-			runtime_turn(rt, deadline);
+			runtime_poll(rt, deadline);
 		close(fd);
 	}
 	await_gone(before + 200);
@@ -227,7 +227,7 @@ static void test_vanish_unanswered(void **state)
 	mute = true;
 	assert_int_equal(send(fd, "\0\0\0\2ab", 6, 0), 6);
 	for (unsigned i = 0; i < 20; i++)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	assert_int_equal(gone, before);
 	close(fd);
 	await_gone(before + 1);
@@ -249,14 +249,14 @@ static void test_slow(void **state)
 		                 MSG_NOSIGNAL);
 		taken += n > 0 ? (size_t)n : 0;
 		quiet = n > 0 ? 0 : quiet + 1;
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	}
 	assert_true(taken < 4 * size);
 	stream_make(&s, peer_open());
 	deadline = sy_clock_ns() + WAIT_NS;
 	while (s.back < s.len) {
-		stream_turn(&s);
-		runtime_turn(rt, deadline);
+		stream_poll(&s);
+		runtime_poll(rt, deadline);
 	}
 	unsigned before = gone;
 	close(slow);
@@ -298,8 +298,8 @@ static void ask_and_be_answered(int fd)
 	uint64_t deadline = sy_clock_ns() + WAIT_NS;
 	stream_make(&s, fd);
 	while (s.back < s.len) {
-		stream_turn(&s);
-		runtime_turn(rt, deadline);
+		stream_poll(&s);
+		runtime_poll(rt, deadline);
 	}
 	free(s.bytes);
 }

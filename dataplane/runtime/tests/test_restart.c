@@ -118,7 +118,7 @@ static void test_open_takes_nothing(void **state)
 		fail_msg("%s", err.text);
 	uint64_t deadline = sy_clock_ns() + WAIT_NS;
 	for (unsigned back = 0; back < 10; back += collect())
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	assert_int_equal(sy_runtime_claim(rt, &err), 0);
 	assert_int_equal(rt->taken_count, 0);
 	sy_port_get_info(rt, 0, &info);
@@ -178,9 +178,9 @@ static void quiesce(const char *name, unsigned workers)
 	unsigned ticks = 0;
 	assert_int_equal(sy_runtime_every(rt, 100, tick_count, &ticks), 0);
 	while (ticks < 3)
-		runtime_turn(rt, deadline); /* the runtime's own ticks still work */
+		runtime_poll(rt, deadline); /* the runtime's own ticks still work */
 	inject(0, 1);
-	runtime_turn(rt, deadline);
+	runtime_poll(rt, deadline);
 	assert_int_equal(collect(), 0);
 }
 

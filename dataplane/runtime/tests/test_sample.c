@@ -46,7 +46,7 @@ static void inject(struct sy_runtime *rt, unsigned n, uint8_t first, uint16_t le
 				frame[at] = (uint8_t)(at ? at : first);
 			assert_int_equal(rte_ring_enqueue(port.rx, m), 0);
 		}
-		worker_turn(&rt->worker[0]);
+		worker_poll(&rt->worker[0]);
 		n -= burst;
 	}
 }

@@ -54,7 +54,7 @@ static void hand_over(unsigned count)
 static void turn(void)
 {
 	assert_int_equal(rte_ring_enqueue(ring[0].rx, packet()), 0);
-	worker_turn(&rt->worker[0]);
+	worker_poll(&rt->worker[0]);
 }
 
 static void test_what_lies_in_a_ring_is_not_seen(void **state)

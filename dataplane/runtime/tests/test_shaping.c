@@ -118,7 +118,7 @@ static void await_waiting(struct sy_runtime *rt, unsigned packets)
 {
 	uint64_t deadline = sy_clock_ns() + WAIT_NS;
 	while (waiting(rt) + received + rte_ring_count(port.tx) < packets)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 }
 
 /* No more than the rate and a burst leave, in order, by whichever worker the packets came; and all
@@ -134,7 +134,7 @@ static void test_rate(void **state)
 		receive();
 		uint64_t passed = sy_clock_ns() - begin;
 		assert_true(received * UINT64_C(1000) <= passed / 100 + 4096 + 1000);
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	}
 	const struct sy_shape *s = sy_port_shape_get(rt, 0);
 	/* Flows modulo 4: services 0 and 3 are number 0. */
@@ -156,7 +156,7 @@ static void test_service(void **state)
 	inject(rt, 3);
 	while (received < sent) {
 		receive();
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	}
 	assert_int_equal(sy_shape_read(s, 2, 0).sent, before + 1);
 }
@@ -174,7 +174,7 @@ static void test_change(void **state)
 	shape(rt, config(400000000));
 	while (received < sent) {
 		receive();
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	}
 	assert_int_equal(drops(rt, SY_DROP_SHAPING_FULL), 0);
 }
@@ -190,7 +190,7 @@ static void test_full(void **state)
 		inject(rt, 1);
 	while (received + rte_ring_count(port.tx) + waiting(rt) + drops(rt, SY_DROP_SHAPING_FULL) <
 	       sent)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	assert_true(drops(rt, SY_DROP_SHAPING_FULL) > 300);
 	assert_int_equal(sy_shape_read(sy_port_shape_get(rt, 0), 1, 0).full,
 	                 drops(rt, SY_DROP_SHAPING_FULL));
@@ -199,7 +199,7 @@ static void test_full(void **state)
 		inject(rt, 12);
 	while (received + rte_ring_count(port.tx) + waiting(rt) + drops(rt, SY_DROP_SHAPING_FULL) <
 	       sent)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	assert_true(refused[1] < drops(rt, SY_DROP_SHAPING_FULL));
 	assert_int_equal(refused[0] + refused[2] + refused[3], 0);
 	/* Packets were lost: from here on, another flow. */
@@ -216,7 +216,7 @@ static void test_unshape(void **state)
 	for (unsigned i = 0; i < 200; i++)
 		inject(rt, 2);
 	while (received + rte_ring_count(port.tx) + waiting(rt) + lost < sent)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	assert_true(waiting(rt) > 100);
 	assert_int_equal(sy_port_unshape(rt, 0, &err), 0);
 	assert_null(sy_port_shape_get(rt, 0));
@@ -232,10 +232,10 @@ static void test_unshape(void **state)
 			rte_pktmbuf_free(m);
 			received++;
 		}
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	}
 	while (rt->port[0]->shaping.tree) /* the loop frees it */
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 }
 
 /* The device takes nothing more until receive(). */
@@ -287,7 +287,7 @@ static void test_room(void **state)
 		while (i % 100 == 0 && received + rte_ring_count(port.tx) + waiting(rt) +
 		                                       drops(rt, SY_DROP_SHAPING_FULL) <
 		                               before + i + full)
-			runtime_turn(rt, deadline);
+			runtime_poll(rt, deadline);
 	}
 	assert_in_range(waiting(rt), 100, 1000);
 	shape(rt, config(400000000));
@@ -297,7 +297,7 @@ static void test_room(void **state)
 			rte_pktmbuf_free(m);
 			received++;
 		}
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	}
 	rt->port[0]->ops = &port_ethdev_ops;
 }
@@ -313,7 +313,7 @@ static void test_quiesce(void **state)
 	for (unsigned i = 0; i < 200; i++)
 		inject(rt, 5);
 	while (received + rte_ring_count(port.tx) + waiting(rt) < before + 200)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	struct port_ops slow = port_ethdev_ops;
 	slow.tx = reluctant_tx;
 	rt->port[0]->ops = &slow;
@@ -335,7 +335,7 @@ static void test_quiesce_full(void **state)
 	for (unsigned i = 0; i < 200; i++)
 		inject(rt, 5);
 	while (rte_ring_count(port.tx) + waiting(rt) < 200)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	device_fill(rt);
 	sy_runtime_quiesce(rt);
 	receive();
@@ -369,10 +369,10 @@ static void test_toggle(void **state)
 		for (unsigned i = 0; i < 2 * FLOWS; i++)
 			inject(rt, i % FLOWS);
 		for (wide_receive(); sent - received > 256; wide_receive())
-			runtime_turn(rt, deadline);
+			runtime_poll(rt, deadline);
 	}
 	for (; received < sent || rt->port[0]->shaping.tree; wide_receive())
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	assert_true(SY_READ(rt->worker[0].queues_suffice));
 	sy_runtime_quiesce(rt); /* no worker runs when teardown() frees the rings */
 	for (unsigned i = 1; i < SY_DROP_COUNT; i++)
@@ -386,7 +386,7 @@ static bool interrupt(struct sy_worker *w)
 {
 	if (w->id == 0 && interrupted) {
 		interrupted = false;
-		worker_turn(&w->rt->worker[1]);
+		worker_poll(&w->rt->worker[1]);
 	}
 	return false;
 }
@@ -405,20 +405,20 @@ static void test_order_after(void **state)
 	assert_int_equal(sy_port_unshape(rt, 0, &err), 0);
 	inject(rt, flow);
 	interrupted = true;
-	worker_turn(&w[0]);
+	worker_poll(&w[0]);
 	assert_int_equal(rt->port[0]->shaper, 0); /* it ended, and the packet is under way */
 	inject(rt, flow);
-	worker_turn(&w[1]);
+	worker_poll(&w[1]);
 	receive();
 	assert_int_equal(received, 0);
 	shaping_tick(rt); /* so worker 1's sessions are still its own */
 	assert_non_null(rt->port[0]->shaping.tree);
 	assert_false(w[1].queues_suffice);
-	worker_turn(&w[0]);
+	worker_poll(&w[0]);
 	receive();
 	assert_int_equal(received, 2);
 	inject(rt, flow);
-	worker_turn(&w[1]); /* by its own queue again */
+	worker_poll(&w[1]); /* by its own queue again */
 	receive();
 	assert_int_equal(received, 3);
 	shaping_tick(rt);
@@ -435,11 +435,11 @@ static void test_ring_bursts(void **state)
 	for (unsigned i = 0; i < all; i++)
 		inject(rt, SERVICES);
 	for (unsigned i = 0; i < all / SY_BURST + 1; i++)
-		worker_turn(&rt->worker[1]);
-	worker_turn(&rt->worker[0]);
+		worker_poll(&rt->worker[1]);
+	worker_poll(&rt->worker[0]);
 	receive();
 	assert_int_equal(received - before + waiting(rt), most);
-	worker_turn(&rt->worker[0]);
+	worker_poll(&rt->worker[0]);
 	receive();
 	assert_int_equal(received - before + waiting(rt), all);
 	sy_runtime_quiesce(rt);

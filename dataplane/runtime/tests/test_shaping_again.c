@@ -52,7 +52,7 @@ static void shape(struct sy_runtime *rt, uint64_t rate)
 static void turns(struct sy_runtime *rt)
 {
 	for (unsigned i = 0; i < 2 * WORKERS; i++)
-		worker_turn(&rt->worker[i % WORKERS]);
+		worker_poll(&rt->worker[i % WORKERS]);
 }
 
 /* Packets that worker 0 receives. */

@@ -45,7 +45,7 @@ static void turn(struct sy_runtime *rt, unsigned n)
 		sy_transmit_ready(w, m);
 	}
 	transmit_flush(w);
-	shaping_turn(w);
+	shaping_poll(w);
 }
 
 /* Takes what has come, in order. Frames without bytes are device_fill()'s. */

@@ -169,7 +169,7 @@ static void client_main(void)
 
 static void turn(struct sy_runtime *rt, int timeout_ms)
 {
-	must(!loop_turn(rt->loop, timeout_ms), "the loop");
+	must(!loop_poll(rt->loop, timeout_ms), "the loop");
 	workers_answer(rt);
 	rcu_poll(rt->rcu);
 }

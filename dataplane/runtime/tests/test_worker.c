@@ -85,7 +85,7 @@ static struct rte_mbuf *await_frame(struct sy_runtime *rt)
 	struct rte_mbuf *m;
 	uint64_t deadline = sy_clock_ns() + WAIT_NS;
 	while (rte_ring_dequeue(port.tx, (void **)&m))
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	return m;
 }
 
@@ -93,7 +93,7 @@ static void await_drop(struct sy_runtime *rt, enum sy_drop reason, uint64_t coun
 {
 	uint64_t deadline = sy_clock_ns() + WAIT_NS;
 	while (drops(rt, reason) < count)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	assert_int_equal(drops(rt, reason), count);
 }
 
@@ -119,11 +119,11 @@ static void test_crowded_ring(void **state)
 	rt->worker[1].private->excuse_ns = UINT64_MAX; /* a stall of the machine is no excuse */
 	worker_run(&rt->worker[1], ring_crowd, NULL);
 	while (SY_READ(*in) - before < WORKER_FLOW_RING / 2 + 2 * SY_BURST)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	assert_int_equal(SY_READ(behind), 2);
 	while (rte_mempool_in_use_count(rt->pool))
 		if (rte_ring_dequeue(port.tx, (void **)&m))
-			runtime_turn(rt, deadline);
+			runtime_poll(rt, deadline);
 		else
 			rte_pktmbuf_free(m);
 }
@@ -144,7 +144,7 @@ static void test_hand_over(void **state)
 		}
 		struct rte_mbuf *m;
 		if (rte_ring_dequeue(port.tx, (void **)&m)) {
-			runtime_turn(rt, deadline);
+			runtime_poll(rt, deadline);
 			continue;
 		}
 		const struct frame *f = (const struct frame *)sy_frame(m);
@@ -324,7 +324,7 @@ static void test_rcu(void **state)
 	pthread_join(other, NULL);
 	assert_false(freed_early);
 	while (!freed)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 }
 
 /* What a worker runs for the control thread, and when the latter has heard of it. */
@@ -366,19 +366,19 @@ static void test_posts(void **state)
 	held = 0;
 	assert_false(sy_worker_post(w, &first.post));
 	while (__atomic_load_n(&held, __ATOMIC_ACQUIRE) != 1) /* the worker is in it */
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	for (unsigned i = 0; i < POSTS; i++) {
 		more[i] = (struct posted){
 		        .post = {.fn = posted_run, .done = posted_done, .ctx = &more[i]}};
 		assert_false(sy_worker_post(w, &more[i].post));
 	}
 	for (unsigned i = 0; i < turns; i++)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	assert_int_equal(first.done + more[0].done + more[1].done + more[2].done, 0);
 	__atomic_store_n(&held, 2, __ATOMIC_RELEASE);
 	sy_worker_post_wait(rt, &more[1].post); /* the others are done in the loop */
 	while (first.done + more[0].done + more[2].done < POSTS)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	assert_int_equal(first.ran, 1);
 	for (unsigned i = 0; i < POSTS; i++)
 		assert_int_equal(more[i].ran, 1);
@@ -396,7 +396,7 @@ static void test_rounds(void **state)
 		uint64_t slept = SY_READ(rt->worker[i].counters.sleeps);
 		while (__atomic_load_n(&rounds[i], __ATOMIC_RELAXED) < before + 3 ||
 		       SY_READ(rt->worker[i].counters.sleeps) == slept)
-			runtime_turn(rt, deadline);
+			runtime_poll(rt, deadline);
 	}
 }
 
@@ -561,7 +561,7 @@ static void *application_main(void *arg)
 	sy_worker_enter(w);
 	while (!SY_READ(application_ends)) {
 		struct pollfd news = {.fd = sy_worker_descriptor(w), .events = POLLIN};
-		sy_worker_turn(w);
+		sy_worker_poll(w);
 		uint64_t ns = sy_worker_sleep(w);
 		if (!ns)
 			continue;

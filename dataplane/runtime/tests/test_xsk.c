@@ -215,14 +215,14 @@ static void vip6_flushed(struct sy_runtime *rt, uint64_t deadline)
 	struct sy_addr other = addr("2001:db8:77::101");
 	assert_int_equal(system("ip -6 addr del " SERVER_V6 "/128 dev syrt0"), 0);
 	while (!vip6_there())
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	assert_int_equal(sy_address_take(rt, &other, NULL), 0);
 	sy_address_release(rt, &other);
 	/* The mirror reports in order: once this address has come and gone, so has the other. */
 	unsigned before = rt->connected_count;
 	assert_int_equal(system("ip addr add 2001:db8:77::102/128 dev syrt0 nodad"), 0);
 	while (rt->connected_count == before)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	assert_true(system("ip -6 addr show dev syrt0 | grep -q ' 2001:db8:77::101/'"));
 }
 
@@ -233,12 +233,12 @@ static void mtu_raised(struct sy_runtime *rt, uint64_t deadline)
 	assert_int_equal(sy_port_mtu(rt, 0), 1500);
 	assert_int_equal(system("ip link set syrt0 mtu 3000"), 0);
 	while (sy_port_mtu(rt, 0) == 1500)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	assert_int_equal(sy_port_mtu(rt, 0), max);
 	assert_int_equal(port_xsk_frame_max(max), rte_pktmbuf_data_room_size(rt->pool));
 	assert_int_equal(system("ip link set syrt0 mtu 1400"), 0);
 	while (sy_port_mtu(rt, 0) == max)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	assert_int_equal(sy_port_mtu(rt, 0), 1400);
 }
 
@@ -268,7 +268,7 @@ static void client_unblock(struct sy_runtime *rt, uint64_t deadline)
 {
 	struct sy_port_stats stats;
 	do {
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 		sy_port_get_stats(rt, 0, &stats);
 	} while (!stats.director.dropped_blocked);
 	sources_block(rt, NULL, 0);
@@ -295,26 +295,26 @@ static void echo(unsigned workers, unsigned queues, unsigned ring, bool after_ki
 		assert_true(fcntl(rt->port[0]->ops->descriptor(rt->port[0], q), F_GETFD) &
 		            FD_CLOEXEC);
 	while (!sy_runtime_is_synced(rt))
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	struct sy_addr v4 = addr(SERVER_V4), v6 = addr(SERVER_V6);
 	if (sy_address_take(rt, &v4, &err) || sy_address_take(rt, &v6, &err))
 		fail_msg("%s", err.text);
 	client_block(rt);
 	while (rt->blocking)
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	sy_address_settle(rt);
 	assert_int_equal(sy_runtime_start(rt, &err), 0);
 	lab_go();
 	client_unblock(rt, deadline);
 	struct pollfd done = {.fd = lab.ready, .events = POLLIN};
 	while (!poll(&done, 1, 0))
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 	lab_await();
 	assert_int_equal(echo_wrong_worker, 0);
 
 	struct sy_port_stats stats;
 	do { /* the last burst is counted only after it has left */
-		runtime_turn(rt, deadline);
+		runtime_poll(rt, deadline);
 		sy_port_get_stats(rt, 0, &stats);
 	} while (stats.rx_packets < 2 * DATAGRAMS || stats.tx_packets < 2 * DATAGRAMS);
 	if (workers > 1)

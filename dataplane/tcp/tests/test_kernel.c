@@ -399,7 +399,7 @@ static void conversation(unsigned workers, unsigned queues)
 	for (unsigned i = 0; i < workers; i++)
 		side_open(sy_stack_port_stack(lab.port, i), &side[i], sy_clock_ns());
 	while (!sy_runtime_is_synced(lab.rt))
-		runtime_turn(lab.rt, deadline);
+		runtime_poll(lab.rt, deadline);
 	if (sy_address_take(lab.rt, &v4, &err) || sy_address_take(lab.rt, &v6, &err))
 		fail_msg("%s", err.text);
 	sy_address_settle(lab.rt);
@@ -407,7 +407,7 @@ static void conversation(unsigned workers, unsigned queues)
 	lab_go();
 	struct pollfd done = {.fd = lab.ready, .events = POLLIN};
 	do {
-		runtime_turn(lab.rt, deadline);
+		runtime_poll(lab.rt, deadline);
 		thanked = 0;
 		for (unsigned i = 0; i < workers; i++)
 			thanked += __atomic_load_n(&side[i].thanked, __ATOMIC_RELAXED);

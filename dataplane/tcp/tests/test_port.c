@@ -133,7 +133,7 @@ static void test_joined_packets_come(void **state)
 	large_finish(m, sizeof(struct sy_ipv4));
 	m->ol_flags |= RTE_MBUF_F_RX_LRO | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
 	assert_int_equal(rte_ring_enqueue(ring.rx, m), 0);
-	while (worker_turn(w))
+	while (worker_poll(w))
 		;
 	assert_int_equal(sent(), 1); /* a reset */
 	assert_int_equal(sy_stack_counters(s)->packets_in, before + 1);
@@ -148,12 +148,12 @@ static void test_turns_are_fair(void **state)
 	struct sy_stack *s = sy_stack_port_stack(port, 0);
 	unsigned all = 0, turns = 0;
 
-	worker_turn(w);
+	worker_poll(w);
 	assert_int_equal(sent(), 0);
 	syns_send(s, SYNS);
 	while (all < SYNS + turns) {
 		stranger();
-		assert_true(worker_turn(w));
+		assert_true(worker_poll(w));
 		turns++;
 		assert_int_equal(sy_stack_counters(s)->packets_in, turns);
 		unsigned now = sent();
@@ -165,7 +165,7 @@ static void test_turns_are_fair(void **state)
 	}
 	assert_int_equal(all, SYNS + turns);
 	assert_true(turns >= 2);
-	assert_false(worker_turn(w));
+	assert_false(worker_poll(w));
 }
 
 /* RFC 6298: time-outs run when they are due, not when a round comes. */
@@ -177,11 +177,11 @@ static void test_timers_are_in_time(void **state)
 
 	assert_true(due > start_ns && due < start_ns + 2 * SECOND); /* the SYNs again */
 	clock_set(due - 1);
-	assert_false(worker_turn(w));
+	assert_false(worker_poll(w));
 	assert_int_equal(sent(), 0);
 	for (; turns < 300 && sent() == 0; turns++) { /* the wheel may be early, not late */
 		clock_set(sy_stack_wake_ns(w));
-		worker_turn(w);
+		worker_poll(w);
 	}
 	assert_true(turns < 300);
 	assert_in_range(w->now_ns, start_ns + SECOND, start_ns + SECOND + 3 * MS);
@@ -194,17 +194,17 @@ static void test_packets_come_before_timers(void **state)
 	struct sy_worker *w = &rt->worker[0];
 	const unsigned waiting = 3 * SY_BURST + 8;
 
-	while (worker_turn(w))
+	while (worker_poll(w))
 		sent();
 	clock_set(w->now_ns + 10 * SECOND); /* the SYNs again */
 	for (unsigned i = 0; i < waiting; i++)
 		stranger();
 	for (unsigned turns = 0; turns < waiting / SY_BURST; turns++) {
 		assert_true(sy_worker_seen_ns(w) < w->now_ns - SECOND);
-		worker_turn(w);
+		worker_poll(w);
 		assert_int_equal(sent(), SY_BURST); /* resets */
 	}
-	worker_turn(w);
+	worker_poll(w);
 	assert_int_equal(sy_worker_seen_ns(w), w->now_ns);
 	assert_in_range(sent(), waiting % SY_BURST + 1, 2 * 4 * SY_BURST);
 }
@@ -239,25 +239,25 @@ static void test_the_last_one_may_be_first(void **state)
 	                         &(struct sy_hook_source){.packet = by_port}, NULL);
 
 	clock_set(w->now_ns + 1000 * SECOND); /* what earlier tests have left is over */
-	worker_turn(w);
+	worker_poll(w);
 	sent();
 	assert_int_equal(sy_stack_packet_hook(s, (unsigned)hook), 0);
-	worker_turn(w);
+	worker_poll(w);
 	for (unsigned i = 0; i < 3 * SY_BURST; i++)
 		stranger();
 	stranger_from(4001);
 	for (unsigned i = 0; i < 3; i++) { /* full bursts: there may be more */
-		assert_true(worker_turn(w));
+		assert_true(worker_poll(w));
 		assert_int_equal(sy_stack_waiting(s), (i + 1) * SY_BURST);
 		assert_int_equal(sent(), 0);
 	}
-	assert_true(worker_turn(w));
+	assert_true(worker_poll(w));
 	assert_int_equal(sy_stack_waiting(s), 3 * SY_BURST + 1 - 8);
 	assert_int_equal(sent_to(), 4001);
 	assert_int_equal(sent(), 7);
 	assert_true(sy_stack_wake_ns(w) <= w->now_ns); /* it does not sleep */
 	for (unsigned left = 3 * SY_BURST - 7; left > 0; left -= left < 8 ? left : 8)
-		assert_true(worker_turn(w));
+		assert_true(worker_poll(w));
 	assert_int_equal(sy_stack_waiting(s), 0);
 	assert_int_equal(sent(), 3 * SY_BURST - 7);
 	sy_stack_packet_hook(s, SY_HOOK_NONE);
@@ -275,12 +275,12 @@ static void test_sorting_ends(void **state)
 		assert_true(turns++ < 40);
 		for (unsigned i = 0; i < SY_BURST; i++)
 			stranger();
-		worker_turn(w);
+		worker_poll(w);
 	}
 	assert_in_range(turns, 30, 34);
 	sy_stack_packet_hook(s, SY_HOOK_NONE);
 	while (sy_stack_waiting(s) > 0) {
-		worker_turn(w);
+		worker_poll(w);
 		sent();
 	}
 }
@@ -308,7 +308,7 @@ static void peer_settle(struct sy_stack *peer)
 	bool more = true;
 
 	while (more) {
-		while (worker_turn(w))
+		while (worker_poll(w))
 			;
 		while (rte_ring_dequeue(ring.tx, (void **)&m) == 0)
 			sy_stack_receive(peer, &m, 1, w->now_ns);
@@ -349,19 +349,19 @@ static void test_pieces_count(void **state)
 	sy_stack_id id;
 
 	clock_set(w->now_ns + 1000 * SECOND); /* what earlier tests have left is over */
-	worker_turn(w);
+	worker_poll(w);
 	sent();
 	peer = peer_open(s, &id);
 	assert_int_equal(sy_stack_send(s, id, bytes, sizeof(bytes), 0, w->now_ns), sizeof(bytes));
 	sy_stack_round(w);
-	assert_true(worker_turn(w)); /* and what the round has left */
+	assert_true(worker_poll(w)); /* and what the round has left */
 	assert_int_equal(pieces_sent(), 2 * 4 * SY_BURST);
 	assert_int_equal(sy_stack_wake_ns(w), 0);
-	assert_true(worker_turn(w));
+	assert_true(worker_poll(w));
 	assert_int_equal(pieces_sent(), 4 * SY_BURST);
 	sy_stack_abort(s, id, w->now_ns);
 	s->options.tso.ipv4 = false;
-	while (worker_turn(w))
+	while (worker_poll(w))
 		;
 	sent();
 	sy_stack_destroy(peer);
@@ -381,7 +381,7 @@ static void test_large_bursts_end(void **state)
 	sy_stack_id id;
 
 	clock_set(w->now_ns + 1000 * SECOND); /* what earlier tests have left is over */
-	worker_turn(w);
+	worker_poll(w);
 	sent();
 	peer = peer_open(s, &id);
 	s->large_most = large * MSS;
@@ -393,14 +393,14 @@ static void test_large_bursts_end(void **state)
 		assert_in_range(c->tso_pieces - before, 1, most);
 		in = c->packets_in;
 		stranger(); /* is received while the rest waits */
-		worker_turn(w);
+		worker_poll(w);
 		assert_int_equal(c->packets_in, in + 1);
 		sent();
 	}
 	assert_true(turns > 1);
 	sy_stack_abort(s, id, w->now_ns);
 	s->options.tso.ipv4 = false;
-	while (worker_turn(w))
+	while (worker_poll(w))
 		;
 	sent();
 	sy_stack_destroy(peer);

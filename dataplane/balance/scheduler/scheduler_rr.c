@@ -16,7 +16,7 @@
 struct class
 {
 	uint32_t first, count; /* candidates */
-	uint32_t keeper;       /* its lowest server id, under which its running state is stored */
+	uint32_t leader;       /* its lowest server id, under which its running state is stored */
 	uint64_t weight;       /* sum over all its servers */
 };
 
@@ -38,7 +38,7 @@ static int compare_weights(const void *a, const void *b)
 
 /* Keeps six digits of measured weights, as else each would be a class of its own: off by 1.6 % at
  * most. */
-static void turn_round(struct pool *p)
+static void rr_round_weights(struct pool *p)
 {
 	p->weight = 0;
 	for (uint32_t i = 0; i < p->members; i++) {
@@ -51,10 +51,10 @@ static void turn_round(struct pool *p)
 	}
 }
 
-static int turn_build(struct pool *p, struct table_cache *s, int64_t *budget)
+static int rr_build(struct pool *p, struct table_cache *s, int64_t *budget)
 {
 	if (p->measured)
-		turn_round(p);
+		rr_round_weights(p);
 	qsort(p->candidate, p->members, sizeof(p->candidate[0]), compare_weights);
 	*budget -= 8 * (int64_t)p->members;
 	uint32_t count = 0;
@@ -75,7 +75,7 @@ static int turn_build(struct pool *p, struct table_cache *s, int64_t *budget)
 	return 0;
 }
 
-static void turn_discard(struct pool *p, struct table_cache *s)
+static void rr_discard(struct pool *p, struct table_cache *s)
 {
 	free(p->made);
 }
@@ -84,7 +84,7 @@ static void turn_discard(struct pool *p, struct table_cache *s)
  * are full. */
 static uint32_t class_next(const struct pick *p, const struct class *c)
 {
-	uint32_t at = p->state->turn[c->keeper];
+	uint32_t at = p->state->position[c->leader];
 	for (uint32_t n = 0; n < c->count; n++, at++) {
 		if (at >= c->count)
 			at = 0;
@@ -101,14 +101,14 @@ static const struct class *class_ahead(const struct pick *p, const struct classe
 	const struct class *best = NULL;
 	for (uint32_t i = 0; i < classes->count; i++) {
 		const struct class *c = &classes->class[i];
-		if ((!best || p->state->current[c->keeper] > p->state->current[best->keeper]) &&
+		if ((!best || p->state->current[c->leader] > p->state->current[best->leader]) &&
 		    (!below_limit || class_next(p, c) != PICK_NONE))
 			best = c;
 	}
 	return best;
 }
 
-static uint32_t turn_pick(const struct pick *p)
+static uint32_t rr_pick(const struct pick *p)
 {
 	const struct classes *classes = p->pool->made;
 	int64_t total = (int64_t)p->pool->weight;
@@ -116,7 +116,7 @@ static uint32_t turn_pick(const struct pick *p)
 	 * is clamped here; otherwise the class would get all or no sessions for as long as the
 	 * larger weights had been in use. */
 	for (uint32_t i = 0; i < classes->count; i++) {
-		int64_t *current = &p->state->current[classes->class[i].keeper];
+		int64_t *current = &p->state->current[classes->class[i].leader];
 		*current = *current > total ? total : *current < -total ? -total : *current;
 		*current += (int64_t)classes->class[i].weight;
 	}
@@ -129,16 +129,16 @@ static uint32_t turn_pick(const struct pick *p)
 			chosen = class_next(p, best);
 	}
 	if (chosen != PICK_NONE) {
-		p->state->current[best->keeper] -= total;
-		p->state->turn[best->keeper] = chosen - best->first + 1;
+		p->state->current[best->leader] -= total;
+		p->state->position[best->leader] = chosen - best->first + 1;
 	}
 	return chosen;
 }
 
 const struct scheduler_ops scheduler_rr = {
-        .name = "rr", .build = turn_build, .discard = turn_discard, .pick = turn_pick};
+        .name = "rr", .build = rr_build, .discard = rr_discard, .pick = rr_pick};
 const struct scheduler_ops scheduler_wrr = {.name = "wrr",
                                             .by_weight = true,
-                                            .build = turn_build,
-                                            .discard = turn_discard,
-                                            .pick = turn_pick};
+                                            .build = rr_build,
+                                            .discard = rr_discard,
+                                            .pick = rr_pick};
