@@ -21,7 +21,6 @@
 #include "limit_model.h"
 #include "loss.h"
 #include "model.h"
-#include "proven.h"
 #include "remote.h"
 #include "repeat.h"
 #include "samples.h"
@@ -29,6 +28,7 @@
 #include "shaping_model.h"
 #include "snat.h"
 #include "table_map.h"
+#include "validated.h"
 #include "watch.h"
 #include "whole.h"
 
@@ -86,7 +86,7 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	b->ctl->dictionary.server_found = table_map(options->max_servers, sizeof(bool));
 	b->ctl->table_cache = table_cache_create();
 	b->persist = persist_create();
-	b->proven = proven_create();
+	b->validated = validated_create();
 	b->client_rates = client_rates_create();
 	b->address_set = address_set_build(NULL, 0);
 	b->own_sources = address_set_build(NULL, 0);
@@ -94,7 +94,7 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	b->locals[1] = calloc(1, sizeof(struct local_set));
 	if (!b->endpoint || !b->service || !b->server_active || !b->service_active ||
 	    !b->server_delay || !b->cookies_at || !b->defends || !b->ctl->table_cache ||
-	    !b->persist || !b->proven || !b->limits.limit || !b->limits.bucket ||
+	    !b->persist || !b->validated || !b->limits.limit || !b->limits.bucket ||
 	    !b->limits.chain || !b->ctl->dictionary.server_found || !b->client_rates ||
 	    !b->address_set || !b->own_sources || !b->locals[0] || !b->locals[1]) {
 		sy_balance_destroy(b);
@@ -203,7 +203,7 @@ void balance_tick(void *balance)
 	retire_tick(b);
 	service_tick(b);
 	persist_tick(b);
-	proven_tick(b->proven, (uint32_t)(balance_now(b) / SECOND_NS));
+	validated_tick(b->validated, (uint32_t)(balance_now(b) / SECOND_NS));
 	watch_tick(b);
 	client_rates_tick(b->client_rates, balance_now(b) / 1000);
 	attacks_tick(b);
@@ -279,7 +279,7 @@ void sy_balance_destroy(struct sy_balance *b)
 	table_unmap(b->limits.chain, b->options.max_servers, sizeof(*b->limits.chain));
 	table_unmap(b->ctl->dictionary.server_found, b->options.max_servers, sizeof(bool));
 	persist_destroy(b->persist);
-	proven_destroy(b->proven);
+	validated_destroy(b->validated);
 	client_rates_destroy(b->client_rates);
 	client_counts_destroy(b->client_counts);
 	table_cache_destroy(b->ctl->table_cache);

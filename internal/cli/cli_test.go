@@ -143,7 +143,7 @@ func newLabWith(t *testing.T, text string) *lab {
 
 func fill(f *dptest.Forwarder) {
 	f.Status = &fpb.Status{
-		Build: "fake", StartedUnixS: 1, Workers: 2, Sessions: 300, SessionsUnproven: 12, SessionCapacity: 1 << 20,
+		Build: "fake", StartedUnixS: 1, Workers: 2, Sessions: 300, SessionsEmbryonic: 12, SessionCapacity: 1 << 20,
 		SessionBytesMapped: 64 << 20, HugePages: true, RoutingRefused: "rule 100 is not supported: remove it",
 		PortProblems: []string{"eth1: the interface was deleted"},
 		EventDevice:  &fpb.EventDevice{Name: "event_dsw", Model: "atomic", Packets: 1000, Refused: 3, Waiting: 2},

@@ -97,7 +97,7 @@ func viewStatus(s *pb.GetStatusResponse) statusView {
 			InSync: f.GetConnected() && c.GetGeneration() > 0 && f.GetAppliedGeneration() == c.GetGeneration(),
 			Error:  f.GetError(), AppliedGeneration: f.GetAppliedGeneration(), RefusedGeneration: f.GetRefusedGeneration(), Revision: f.GetRevision(),
 			Build: status.GetBuild(), StartedS: status.GetStartedUnixS(), Workers: status.GetWorkers(),
-			Sessions: status.GetSessions(), SessionCapacity: status.GetSessionCapacity(), SessionsEmbryonic: status.GetSessionsUnproven(), SessionsUnproven: status.GetSessionsUnproven(),
+			Sessions: status.GetSessions(), SessionCapacity: status.GetSessionCapacity(), SessionsEmbryonic: status.GetSessionsEmbryonic(), SessionsUnproven: status.GetSessionsEmbryonic(),
 			SessionBytes: status.GetSessionBytesMapped(), HugePages: status.GetHugePages(),
 			RoutingRefused: status.GetRoutingRefused(), PortProblems: append([]string{}, status.GetPortProblems()...),
 			EventDevice: viewEventDevice(status.GetEventDevice()),

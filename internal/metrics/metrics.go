@@ -180,8 +180,8 @@ func collectStatus(ctx context.Context, s scrape, client *dpclient.Client) error
 	s.gauge(forwarderRevision, float64(status.GetRevision()))
 	s.gauge(forwarderSessions, float64(status.GetSessions()))
 	s.gauge(forwarderCapacity, float64(status.GetSessionCapacity()))
-	s.gauge(forwarderEmbryonic, float64(status.GetSessionsUnproven()))
-	s.gauge(forwarderUnproven, float64(status.GetSessionsUnproven()))
+	s.gauge(forwarderEmbryonic, float64(status.GetSessionsEmbryonic()))
+	s.gauge(forwarderUnproven, float64(status.GetSessionsEmbryonic()))
 	s.gauge(forwarderWarnings, float64(len(status.GetWarnings())))
 	s.counter(kernelRestored, status.GetKernelRestored())
 	if sent := status.GetUnknownPorts(); sent != nil {

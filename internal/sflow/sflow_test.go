@@ -127,7 +127,7 @@ func TestEveryDropHasAReason(t *testing.T) {
 	// Those that no reason of sFlow is like, and those that are no packet or no drop.
 	unlike := map[string]bool{"none": true, "icmp-fragment": true, "unfinished-checksum": true, "no-local-address": true,
 		"nat-clash": true, "nat-stray": true, "snat-stray": true, "session-evicted": true, "server-removed": true,
-		"session-killed": true, "unproven-evicted": true, "syn-proof": true, "opening": true, "not-on-link": true, "untranslatable": true, "no-client-address": true,
+		"session-killed": true, "embryonic-evicted": true, "syn-proof": true, "opening": true, "not-on-link": true, "untranslatable": true, "no-client-address": true,
 		"icmp-unhandled": true, "icmp-no-session": true, "path-mtu-kept": true}
 	names := map[string]bool{}
 	for _, match := range regexp.MustCompile(`\tX\([A-Z_0-9]+, "([a-z0-9-]+)"`).FindAllSubmatch(source, -1) {

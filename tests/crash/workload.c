@@ -274,7 +274,7 @@ static const char *drops_text(const struct harness *r)
 static uint64_t evictions(const struct harness *h)
 {
 	return harness_drops(h, SY_DROP_SESSION_EVICTED) +
-	       harness_drops(h, SY_DROP_UNPROVEN_EVICTED);
+	       harness_drops(h, SY_DROP_EMBRYONIC_EVICTED);
 }
 
 static void burst_run(struct run *l, struct burst *b)

@@ -361,7 +361,7 @@ void fuzz_traffic_settle(struct fuzz_traffic *w)
 	/* Suppressed answers and evicted sessions count as drops, but without a packet. */
 	t->suppressed = t->drop[SY_DROP_ICMP_RATE] + t->drop[SY_DROP_RESET_RATE] +
 	                t->drop[SY_DROP_NO_BUFFER] + t->drop[SY_DROP_SESSION_EVICTED] +
-	                t->drop[SY_DROP_UNPROVEN_EVICTED];
+	                t->drop[SY_DROP_EMBRYONIC_EVICTED];
 	t->dropped -= t->suppressed;
 }
 

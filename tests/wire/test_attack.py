@@ -84,7 +84,7 @@ def test_datagrams_to_closed_ports_are_dropped(stage, family):
 
 @families
 @pytest.mark.drops(
-    "no-session", "no-local-port", "table-full", "session-evicted", "unproven-evicted"
+    "no-session", "no-local-port", "table-full", "session-evicted", "embryonic-evicted"
 )
 def test_forged_syns_leave_open_connections_alone(stage, family):
     before = answers_to_forged(stage.lab)
@@ -93,7 +93,7 @@ def test_forged_syns_leave_open_connections_alone(stage, family):
 
 
 @families
-@pytest.mark.drops("no-local-port", "table-full", "session-evicted", "unproven-evicted")
+@pytest.mark.drops("no-local-port", "table-full", "session-evicted", "embryonic-evicted")
 def test_datagram_flood_leaves_open_connections_alone(stage, family):
     flood(stage, "udp", family, DNS)
 

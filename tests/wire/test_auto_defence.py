@@ -113,7 +113,7 @@ class Flooded:
             connection.close()
 
 
-@pytest.mark.drops("no-session", "unproven-evicted", "no-local-port", "opening")
+@pytest.mark.drops("no-session", "embryonic-evicted", "no-local-port", "opening")
 def test_flood_switches_the_defence_on_for_its_service_alone(stage):
     """Connections survive, requests succeed before, during and after; every transition is
     reported."""

@@ -77,7 +77,7 @@ def row_is_flooded(stage, row, others, lasting):
 
 # Servers answer forged SYNs until the defence is on; the router then reports the unreachable
 # sources.
-@pytest.mark.drops("syn-proof", "no-session", "icmp-unhandled", "unproven-evicted")
+@pytest.mark.drops("syn-proof", "no-session", "icmp-unhandled", "embryonic-evicted")
 def test_flood_switches_the_defence_on_for_its_service_alone(stage):
     """Floods one service after the other, and waits for the ends of all floods together."""
     with contextlib.ExitStack() as stack:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 )
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 DROPS = pytest.mark.drops(
-    "no-session", "unproven-evicted", "session-evicted", "bad-tcp-state", "no-local-port"
+    "no-session", "embryonic-evicted", "session-evicted", "bad-tcp-state", "no-local-port"
 )
 
 
@@ -48,7 +48,7 @@ def stage(pressed_stage, request):
 
 
 def evicted(stage):
-    return stage.accounting.dropped().get("unproven-evicted", 0)
+    return stage.accounting.dropped().get("embryonic-evicted", 0)
 
 
 def ask_beside(stage, kind, family, port):
@@ -102,7 +102,7 @@ def exchange(one, peer, times):
 
 
 @families
-@pytest.mark.drops("unproven-evicted", "session-evicted", "no-local-port", "overload")
+@pytest.mark.drops("embryonic-evicted", "session-evicted", "no-local-port", "overload")
 def test_answered_datagram_flood_leaves_another_service_alone(stage, family):
     """Two services share a server, which answers one service's forged datagrams: the other's
     sessions survive, and new ones are created."""

@@ -157,7 +157,7 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		s->sessions += session_count(b->table[slot]);
 		s->session_capacity += session_capacity(b->table[slot]);
-		s->sessions_unproven += SY_READ(b->table[slot]->unproven);
+		s->sessions_embryonic += SY_READ(b->table[slot]->embryonic);
 	}
 	s->session_bytes_mapped = session_store_mapped(b->ctl->store);
 	s->huge_pages = b->options.store_huge;

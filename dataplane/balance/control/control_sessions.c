@@ -71,7 +71,7 @@ struct listing {
  * were answered by chance. */
 static bool state_is_validated(uint8_t state)
 {
-	return !session_state_is_unproven(state) && state != SESSION_RESET &&
+	return !session_state_is_embryonic(state) && state != SESSION_RESET &&
 	       state != SESSION_DYING && state != SESSION_UDP_BOTH_WAYS;
 }
 

@@ -55,8 +55,8 @@ struct watch_counts watch_counts_of(const struct sy_balance *b, uint32_t service
 		sum.begun += SY_READ(c->begun);
 		sum.answered += SY_READ(c->answered);
 		sum.returned += SY_READ(c->right);
-		sum.proven += SY_READ(load->proven);
-		half_open += (int32_t)SY_READ(load->unproven);
+		sum.established += SY_READ(load->established);
+		half_open += (int32_t)SY_READ(load->embryonic);
 	}
 	sum.half_open = half_open > 0 ? (uint64_t)half_open : 0;
 	return sum;

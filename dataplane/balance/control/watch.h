@@ -29,7 +29,7 @@ enum watch_change { WATCH_STAYS, WATCH_ON, WATCH_OFF };
 
 /* Counters of a service, of all workers: so far, but for half_open. */
 struct watch_counts {
-	uint64_t begun, proven;      /* sessions; of them, handshakes that were completed */
+	uint64_t begun, established; /* sessions; of them, handshakes that were completed */
 	uint64_t answered, returned; /* SYNs that the defence answered; right returns of that */
 	uint64_t half_open;          /* sessions now */
 };

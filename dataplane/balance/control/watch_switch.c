@@ -46,7 +46,7 @@ static struct rates rates_of(const struct watch_counts *last, const struct watch
 	        .begun = rate_of(now->begun, last->begun, look),
 	        .answered = rate_of(now->answered, last->answered, look),
 	};
-	r.unfinished = above(r.begun, rate_of(now->proven, last->proven, look));
+	r.unfinished = above(r.begun, rate_of(now->established, last->established, look));
 	r.unreturned = above(r.answered, rate_of(now->returned, last->returned, look));
 	return r;
 }

@@ -13,8 +13,8 @@
 
 #include <arpa/inet.h>
 
-#include "proven.h"
 #include "service_drop.h"
+#include "validated.h"
 
 #define EPOCH_SHIFT 31
 #define CHECK_MASK  ((UINT32_C(1) << EPOCH_SHIFT) - 1)
@@ -44,7 +44,7 @@ static bool number_is_cookie(struct sy_worker *w, const struct sy_tuple *t, uint
                              unsigned proofs)
 {
 	return (number & CHECK_MASK) ==
-	       check_of(defence_keys(w), number >> EPOCH_SHIFT, t, proofs & PROVEN_PROOFS);
+	       check_of(defence_keys(w), number >> EPOCH_SHIFT, t, proofs & VALIDATED_PROOFS);
 }
 
 /* ---- SYNs ------------------------------------------------------------------------------------ */
@@ -56,7 +56,7 @@ static void challenge_answer(struct sy_worker *w, struct sy_burst *burst, unsign
 	const struct cookie_keys *keys = defence_keys(w);
 	const struct sy_view *v = &burst->view[i];
 	unsigned epoch = keys->epoch & 1;
-	unsigned proofs = proven_proofs(b->proven, client, balance_seconds(w));
+	unsigned proofs = validated_proofs(b->validated, client, balance_seconds(w));
 	const struct sy_tcp_segment answer = {
 	        .seq = (uint32_t)(client >> 16) ^ (uint32_t)w->tsc, /* any is right */
 	        .ack = (uint32_t)epoch << EPOCH_SHIFT | check_of(keys, epoch, &v->tuple, proofs),
@@ -73,7 +73,7 @@ bool challenge_passes(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                       const struct service *service, uint64_t client)
 {
 	const struct sy_balance *b = w->app;
-	if (proven_take(b->proven, client, balance_seconds(w)))
+	if (validated_consume(b->validated, client, balance_seconds(w)))
 		return true;
 	challenge_answer(w, burst, i, service, client);
 	return false;
@@ -94,15 +94,15 @@ enum defence_result challenge_reset(struct sy_worker *w, struct sy_burst *burst,
 	struct service_counts *counts = &balance_worker_of(w)->counts[service->id];
 	uint64_t client = challenge_client(b, service, &t->src);
 	uint32_t now = balance_seconds(w), number = reset_number(burst, i);
-	unsigned proofs = proven_proofs(b->proven, client, now);
+	unsigned proofs = validated_proofs(b->validated, client, now);
 
 	if (number_is_cookie(w, t, number, proofs)) {
-		proven_add(b->proven, client, now);
+		validated_add(b->validated, client, now);
 	} else if (!number_is_cookie(w, t, number, proofs - 1)) {
 		if (defence_is_on(b, service))
 			SY_COUNT(counts->wrong, 1);
 		return DEFENCE_PASSES;
-	} /* else the client has proven itself meanwhile, by this reset or another one */
+	} /* else the client has validated itself meanwhile, by this reset or another one */
 	SY_COUNT(counts->right, 1);
 	service_packet_drop(w, burst, i, service, SY_DROP_SYN_PROOF);
 	return DEFENCE_GONE;
@@ -119,7 +119,7 @@ bool challenge_is_late_proof(struct sy_worker *w, struct sy_burst *burst, unsign
 		return false;
 	uint64_t client = challenge_client(b, service, &t->src);
 	uint32_t number = reset_number(burst, i);
-	unsigned proofs = proven_proofs(b->proven, client, balance_seconds(w));
+	unsigned proofs = validated_proofs(b->validated, client, balance_seconds(w));
 	if (!number_is_cookie(w, t, number, proofs) && !number_is_cookie(w, t, number, proofs - 1))
 		return false;
 	SY_COUNT(balance_worker_of(w)->counts[service->id].right, 1);
@@ -134,6 +134,6 @@ void challenge_see(struct sy_worker *w, const struct session *s)
 	const struct sy_balance *b = w->app;
 	const struct service *service = endpoint_service(b, &b->endpoint[s->server]);
 	if (service && !defence_is_on(b, service))
-		proven_see(b->proven, challenge_client(b, service, &s->client), SEEN_CREDITS,
-		           balance_seconds(w));
+		validated_add_seen(b->validated, challenge_client(b, service, &s->client),
+		                   SEEN_CREDITS, balance_seconds(w));
 }

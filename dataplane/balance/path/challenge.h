@@ -6,7 +6,7 @@
 
 #include "defence.h"
 
-/* A client and a service of DR or IPIP, for view/proven.h. */
+/* A client and a service of DR or IPIP, for view/validated.h. */
 uint64_t challenge_client(const struct sy_balance *b, const struct service *service,
                           const struct sy_addr *client);
 /* May packet i, a SYN of this client without a session, begin one? Takes one of the client's

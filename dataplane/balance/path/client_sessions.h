@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The sessions of each client, for services with client_limits: sessions
- * (docs/design/0027-access-lists.md). A session counts while it is proven and open. Called by the
- * worker that owns the slot; only if there is a table sy_balance.client_counts.
+ * (docs/design/0027-access-lists.md). A session counts while it is validated and open. Called by
+ * the worker that owns the slot; only if there is a table sy_balance.client_counts.
  */
 #ifndef CLIENT_SESSIONS_H
 #define CLIENT_SESSIONS_H

@@ -18,10 +18,10 @@
 #include "locate.h"
 #include "police.h"
 #include "pressure.h"
-#include "proven.h"
 #include "reset.h"
 #include "snat.h"
 #include "unavailable.h"
+#include "validated.h"
 
 /* Begins the search for a client's local port towards this server and its port. Protocols of
  * several connections, such as FTP's, need them all to come from one address (RFC 4787 REQ-2). */
@@ -214,7 +214,7 @@ static uint32_t create_with_server(struct sy_worker *w, struct sy_burst *burst, 
 		return SESSION_NONE;
 	uint64_t hash = session_client_hash(&s, burst->hash[i], server_hash);
 	if (SY_UNLIKELY(pressure_is_full(t)) && !opening)
-		evict_unproven(w, t, server);
+		evict_embryonic(w, t, server);
 	uint32_t record = create_insert(t, &s, &cold, opening, hash, server_hash);
 	if (SY_UNLIKELY(record == SESSION_NONE) && evict_session(w, t, server, opening != NULL))
 		record = create_insert(t, &s, &cold, opening, hash, server_hash);
@@ -356,7 +356,7 @@ static __attribute__((noinline)) void create_prepare_defended(struct sy_worker *
 	}
 	p->at[p->asked] = (uint8_t)i;
 	p->client[p->asked] = challenge_client(b, service, &v->tuple.src);
-	proven_prefetch(b->proven, p->client[p->asked++]);
+	validated_prefetch(b->validated, p->client[p->asked++]);
 }
 
 /* Prepares the sessions of known clients; the other ones' SYNs are answered. */

@@ -16,10 +16,10 @@
 #include "create.h"
 #include "locate.h"
 #include "own_packet.h"
-#include "proven.h"
 #include "reset.h"
 #include "service_drop.h"
 #include "unavailable.h"
+#include "validated.h"
 
 #define EPOCH_NS UINT64_C(64000000000)
 /* Seconds after the last answer in which cookies are recognised. */
@@ -353,8 +353,8 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 	}
 	SY_COUNT(counts->right, 1);
 	/* The client gets what was sent to its address: shed_burst() lets it begin sessions. */
-	proven_see(b->proven, challenge_client(b, service, &v->tuple.src), PROVEN_CREDITS,
-	           balance_seconds(w));
+	validated_add_seen(b->validated, challenge_client(b, service, &v->tuple.src),
+	                   VALIDATED_CREDITS, balance_seconds(w));
 	if (!defence_admits(w, burst, i, service, true))
 		return DEFENCE_GONE;
 	if (o.timestamps)

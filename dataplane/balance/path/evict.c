@@ -24,14 +24,14 @@
 
 /* In the order of eviction, first to last. */
 enum evict_rank {
-	EVICT_OVER,     /* timed out, reset, or its server is gone */
-	EVICT_UNPROVEN, /* half open; UDP whose client has not sent after an answer; echo */
+	EVICT_OVER,      /* timed out, reset, or its server is gone */
+	EVICT_EMBRYONIC, /* half open; UDP whose client has not sent after an answer; echo */
 	EVICT_TIME_WAIT,
 	EVICT_CLOSING, /* both FINs were seen, and one is acknowledged */
 	EVICT_UDP,  /* its client has sent after an answer, or in a one-way mode goes on sending */
 	EVICT_HALF, /* closed by one side: the other may still send data */
 	EVICT_BUSY, /* as EVICT_UDP, but not silent, of another service that has more */
-	EVICT_FEWEST,  /* unproven, of a service that has few */
+	EVICT_FEWEST,  /* embryonic, of a service that has few */
 	EVICT_OWN_FEW, /* as EVICT_UDP, of the new session's service, which has few */
 	EVICT_NEVER,
 };
@@ -45,7 +45,7 @@ struct eviction {
 	uint32_t server;
 	uint32_t weight; /* of the new session's service: weight_of() */
 	uint32_t largest;
-	bool unproven; /* only unproven sessions may end, and count */
+	bool embryonic; /* only embryonic sessions may end, and count */
 	uint16_t now;
 };
 
@@ -74,12 +74,12 @@ static enum evict_rank rank_of(const struct endpoint *e, const struct session *s
 	case SESSION_SYN_RECEIVED:
 	case SESSION_UDP_ANSWERED:
 	case SESSION_ECHO:
-		return EVICT_UNPROVEN;
+		return EVICT_EMBRYONIC;
 	case SESSION_OPENING: /* its client is real */
-		return silent ? EVICT_UNPROVEN : EVICT_NEVER;
+		return silent ? EVICT_EMBRYONIC : EVICT_NEVER;
 	case SESSION_UDP_ONE_WAY:
 		if (!endpoint_is_one_way(e) || !pressure_talks(s, cold))
-			return EVICT_UNPROVEN;
+			return EVICT_EMBRYONIC;
 		/* fall through */
 	case SESSION_UDP_BOTH_WAYS:
 		return silent ? EVICT_UDP : EVICT_BUSY;
@@ -94,15 +94,15 @@ static enum evict_rank rank_of(const struct endpoint *e, const struct session *s
 	}
 }
 
-/* A service's unproven sessions, of this worker. A service that is gone has none. */
+/* A service's embryonic sessions, of this worker. A service that is gone has none. */
 static uint32_t pressure_of(const struct sy_balance *b, const struct service_load *load,
                             uint32_t server)
 {
 	const uint32_t service = b->endpoint[server].service;
-	return service == SERVICE_NONE ? 0 : pressure_unproven(load, service);
+	return service == SERVICE_NONE ? 0 : pressure_embryonic(load, service);
 }
 
-/* What a service has of this worker that a flood can fill: unproven sessions, all sessions of UDP.
+/* What a service has of this worker that a flood can fill: embryonic sessions, all sessions of UDP.
  * All services of SNAT share rules, so there a server stands for the protocol. A service that is
  * gone has nothing. */
 static uint32_t weight_of(const struct sy_balance *b, const struct service_load *load,
@@ -111,7 +111,7 @@ static uint32_t weight_of(const struct sy_balance *b, const struct service_load 
 	const struct endpoint *e = &b->endpoint[server];
 	if (e->service == SERVICE_NONE)
 		return 0;
-	const uint32_t weight = pressure_unproven(load, e->service);
+	const uint32_t weight = pressure_embryonic(load, e->service);
 	if (e->proto != SY_PROTO_UDP)
 		return weight;
 	const uint32_t *active =
@@ -132,11 +132,11 @@ static inline bool is_same_service(const struct sy_balance *b, uint32_t one, uin
 	return b->endpoint[one].service == b->endpoint[other].service;
 }
 
-/* May a new session end an unproven one of another service? That one must have more of them, and
+/* May a new session end an embryonic one of another service? That one must have more of them, and
  * not far fewer than the new session's service has sessions in all. A flood that proves its
- * sessions so does not end the unproven ones of others. */
-static bool may_end_unproven(const struct sy_balance *b, const struct service_load *load,
-                             uint32_t server, uint32_t other)
+ * sessions so does not end the embryonic ones of others. */
+static bool may_end_embryonic(const struct sy_balance *b, const struct service_load *load,
+                              uint32_t server, uint32_t other)
 {
 	const uint64_t theirs = pressure_of(b, load, other);
 	return theirs > pressure_of(b, load, server) &&
@@ -152,8 +152,8 @@ static enum evict_rank rank_among(const struct eviction *v, uint32_t server, enu
 	const uint64_t weight = weight_of(v->b, v->load, server);
 	bool may = same;
 	switch (rank) {
-	case EVICT_UNPROVEN:
-		may |= may_end_unproven(v->b, v->load, v->server, server);
+	case EVICT_EMBRYONIC:
+		may |= may_end_embryonic(v->b, v->load, v->server, server);
 		break;
 	case EVICT_CLOSING:
 	case EVICT_HALF:
@@ -171,12 +171,12 @@ static enum evict_rank rank_among(const struct eviction *v, uint32_t server, enu
 	if (!may)
 		return EVICT_NEVER;
 	/* Of its own service a session that has just begun outlives silent ones. */
-	const uint64_t count = v->unproven || (same && rank == EVICT_UNPROVEN && idle == 0)
+	const uint64_t count = v->embryonic || (same && rank == EVICT_EMBRYONIC && idle == 0)
 	                               ? pressure_of(v->b, v->load, server)
 	                               : weight;
 	if (count * EVICT_FEW >= v->largest)
 		return rank;
-	return rank == EVICT_UNPROVEN ? EVICT_FEWEST : rank == EVICT_UDP ? EVICT_OWN_FEW : rank;
+	return rank == EVICT_EMBRYONIC ? EVICT_FEWEST : rank == EVICT_UDP ? EVICT_OWN_FEW : rank;
 }
 
 #define COST_NEVER ((uint32_t)EVICT_NEVER << 16)
@@ -200,7 +200,7 @@ static uint32_t cost_of(const struct eviction *v, uint32_t record)
 		rank = EVICT_OVER;
 	if (rank != EVICT_OVER)
 		rank = rank_among(v, s->server, rank, idle);
-	if (v->unproven && !session_state_is_unproven(s->state))
+	if (v->embryonic && !session_state_is_embryonic(s->state))
 		return COST_NEVER;
 	return rank == EVICT_NEVER ? COST_NEVER : (uint32_t)rank << 16 | (uint16_t)~idle;
 }
@@ -230,11 +230,11 @@ static void eviction_note(struct eviction *v, uint32_t record)
 	const struct session *s = session_at(v->t, record);
 	if (s->state == SESSION_FREE || s->state == SESSION_PAIR_RECORD)
 		return;
-	if (!session_state_is_unproven(s->state) &&
-	    (s->state != SESSION_UDP_BOTH_WAYS || v->unproven))
+	if (!session_state_is_embryonic(s->state) &&
+	    (s->state != SESSION_UDP_BOTH_WAYS || v->embryonic))
 		return;
-	const uint32_t weight = v->unproven ? pressure_of(v->b, v->load, s->server)
-	                                    : weight_of(v->b, v->load, s->server);
+	const uint32_t weight = v->embryonic ? pressure_of(v->b, v->load, s->server)
+	                                     : weight_of(v->b, v->load, s->server);
 	if (weight > v->largest)
 		v->largest = weight;
 }
@@ -245,8 +245,8 @@ static void record_evict(struct sy_worker *w, struct session_table *t, uint32_t 
 	if (state == SESSION_FREE)
 		return;
 	const struct sy_balance *b = w->app;
-	const enum sy_drop reason = session_state_is_unproven(state) ? SY_DROP_UNPROVEN_EVICTED
-	                                                             : SY_DROP_SESSION_EVICTED;
+	const enum sy_drop reason = session_state_is_embryonic(state) ? SY_DROP_EMBRYONIC_EVICTED
+	                                                              : SY_DROP_SESSION_EVICTED;
 	service_count_drop(w, b->endpoint[session_at(t, record)->server].service, reason);
 	session_end(w, t, record);
 	SY_COUNT(w->counters.drop[reason], 1);
@@ -292,7 +292,7 @@ static uint32_t search(struct eviction *v, struct session_table *t, uint32_t ste
 }
 
 static struct eviction eviction_begin(struct sy_worker *w, struct session_table *t, uint32_t server,
-                                      bool unproven)
+                                      bool embryonic)
 {
 	const struct service_load *load = balance_worker_of(w)->load;
 	__atomic_store_n(&t->refused, t->refused + 1, __ATOMIC_RELAXED);
@@ -301,7 +301,7 @@ static struct eviction eviction_begin(struct sy_worker *w, struct session_table 
 	                         .t = t,
 	                         .server = server,
 	                         .weight = weight_of(w->app, load, server),
-	                         .unproven = unproven,
+	                         .embryonic = embryonic,
 	                         .now = (uint16_t)balance_seconds(w)};
 }
 
@@ -318,7 +318,7 @@ bool evict_session(struct sy_worker *w, struct session_table *t, uint32_t server
 	return true;
 }
 
-void evict_unproven(struct sy_worker *w, struct session_table *t, uint32_t server)
+void evict_embryonic(struct sy_worker *w, struct session_table *t, uint32_t server)
 {
 	struct eviction v = eviction_begin(w, t, server, true);
 	uint32_t best = search(&v, t, 1);
@@ -336,17 +336,17 @@ uint32_t evict_port_cost(const struct session_port_search *search, const struct 
 {
 	const struct port_search *p = SY_CONTAINER_OF(search, struct port_search, search);
 	const struct sy_balance *b = p->balance;
-	const bool unproven = session_state_is_unproven(s->state) && s->state != SESSION_OPENING;
+	const bool embryonic = session_state_is_embryonic(s->state) && s->state != SESSION_OPENING;
 	uint16_t idle = session_idle(s, search->now);
 	/* Inside hosts of SNAT keep the mappings that have proved to be of use (RFC 4787). */
-	if (!unproven &&
+	if (!embryonic &&
 	    (s->state != SESSION_UDP_BOTH_WAYS || b->endpoint[s->server].mode == MODE_SNAT))
 		return session_port_cost(search, s);
 	const bool same = is_same_service(b, s->server, p->server);
 	if (idle > IDLE_MAX)
 		idle = 0;
-	if (unproven)
-		return same || may_end_unproven(b, p->load, p->server, s->server)
+	if (embryonic)
+		return same || may_end_embryonic(b, p->load, p->server, s->server)
 		               ? PORT_UNPROVEN | (uint16_t)~idle
 		               : SESSION_NONE;
 	const bool silent = idle >= EVICT_SILENT;

@@ -73,8 +73,8 @@ static __attribute__((noinline)) bool fast_answer(struct sy_worker *w, struct sy
 }
 
 /* A handshake has been completed. */
-static __attribute__((noinline)) void fast_proven(struct sy_worker *w, uint8_t slot,
-                                                  uint32_t record)
+static __attribute__((noinline)) void fast_leave_embryonic(struct sy_worker *w, uint8_t slot,
+                                                           uint32_t record)
 {
 	struct sy_balance *b = w->app;
 	if (SY_UNLIKELY(shed_was_on(balance_worker_of(w))))
@@ -114,7 +114,7 @@ fast_advance(struct sy_worker *w, struct sy_burst *burst, const struct fast_pass
 		return from == SESSION_SERVER &&
 		       fast_answer(w, burst, at->i, record, s, at->endpoint);
 	if (opens)
-		fast_proven(w, burst->slot[at->i], record);
+		fast_leave_embryonic(w, burst->slot[at->i], record);
 	return true;
 }
 

@@ -5,9 +5,9 @@
 
 #include "challenge.h"
 #include "defence.h"
-#include "proven.h"
 #include "repeat.h"
 #include "service_drop.h"
+#include "validated.h"
 
 /* Being behind cuts a share by a CUT-th, once in CUT_NS at most: that of repetitions once that of
  * unknown ones is LEAST. Both grow by one of SHED_NONE in RECOVERY_NS. Repetitions have a share
@@ -47,7 +47,7 @@ static struct asked asked_of(struct sy_worker *w, const struct sy_burst *burst, 
 	const struct balance_worker *bw = balance_worker_of(w);
 	uint64_t client = challenge_client(b, bw->burst.service[i], &burst->view[i].tuple.src);
 	const struct asked asked = {client, repeat_of(burst, i, client)};
-	proven_prefetch(b->proven, asked.client);
+	validated_prefetch(b->validated, asked.client);
 	repeat_prefetch(bw->repeats, asked.repeat);
 	return asked;
 }
@@ -133,8 +133,8 @@ static enum spoken asked_spoken(struct sy_worker *w, unsigned i, const struct as
 	const struct service *service = bw->burst.service[i];
 	uint32_t seconds = balance_seconds(w);
 	bool pays_later = service->one_way && defence_is_on(b, service);
-	if (pays_later ? proven_has_credit(b->proven, asked->client, seconds)
-	               : proven_take(b->proven, asked->client, seconds))
+	if (pays_later ? validated_has_credit(b->validated, asked->client, seconds)
+	               : validated_consume(b->validated, asked->client, seconds))
 		return KNOWN;
 	return repeat_note(bw->repeats, asked->repeat, seconds) ? REPEATED : NOTHING;
 }
@@ -150,8 +150,8 @@ void shed_see(struct sy_worker *w, const struct session *s)
 	const struct sy_balance *b = w->app;
 	const struct service *service = endpoint_service(b, &b->endpoint[s->server]);
 	if (service)
-		proven_see(b->proven, challenge_client(b, service, &s->client), PROVEN_CREDITS,
-		           balance_seconds(w));
+		validated_add_seen(b->validated, challenge_client(b, service, &s->client),
+		                   VALIDATED_CREDITS, balance_seconds(w));
 }
 
 unsigned shed_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, unsigned count)

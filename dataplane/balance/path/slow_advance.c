@@ -244,12 +244,12 @@ bool slow_advance(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	const struct sy_balance *b = w->app;
 	struct session_table *t = b->table[burst->slot[i]];
 	uint32_t record = burst->session[i];
-	const bool unproven = session_state_is_unproven(session_at(t, record)->state);
+	const bool embryonic = session_state_is_embryonic(session_at(t, record)->state);
 	const bool shown = session_is_shown(session_at(t, record));
 	bool goes_on = slow_advance_state(w, burst, i);
 	if (burst->session[i] == SESSION_NONE)
 		return goes_on;
-	pressure_change(w, t, record, unproven);
+	pressure_change(w, t, record, embryonic);
 	if (SY_LIKELY(!SY_RCU_READ(b->client_counts)) ||
 	    client_sessions_change(w, t, record, !shown))
 		return goes_on;

@@ -180,7 +180,7 @@ static uint32_t create_pair(struct sy_worker *w, struct sy_burst *burst, unsigne
 	sy_rewrite_prepare(from, &to, &r);
 	s[0].delta = r.l4_delta;
 	if (SY_UNLIKELY(pressure_is_full(t)))
-		evict_unproven(w, t, server);
+		evict_embryonic(w, t, server);
 	uint32_t record = session_insert_pair(t, s, cold, burst->hash[i], server_hash);
 	if (SY_UNLIKELY(record == SESSION_NONE) && evict_session(w, t, server, true))
 		record = session_insert_pair(t, s, cold, burst->hash[i], server_hash);

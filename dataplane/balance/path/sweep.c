@@ -68,7 +68,7 @@ struct slice {
 	struct sy_worker *w;
 	const struct access *access; /* which may end sessions; NULL: not in this pass */
 	uint16_t now;                /* tick */
-	uint32_t unproven_left;      /* of the timeouts of unproven sessions, in 256ths */
+	uint32_t embryonic_left;     /* of the timeouts of embryonic sessions, in 256ths */
 	unsigned count;
 	uint32_t record[SESSIONS_END];
 };
@@ -86,17 +86,17 @@ static void slice_add(struct slice *slice, struct session_table *t, uint32_t rec
 		slice_flush(slice, t);
 }
 
-/* Seconds that the session may be idle; unproven ones less under pressure of their service. */
+/* Seconds that the session may be idle; embryonic ones less under pressure of their service. */
 static inline uint16_t slice_timeout(const struct slice *slice, const struct service *service,
                                      const struct endpoint *e, const struct session *s,
                                      const struct session_cold *cold)
 {
 	uint16_t whole = session_timeout(service, s);
-	if (SY_LIKELY(slice->unproven_left == 256) || !session_state_is_unproven(s->state) ||
+	if (SY_LIKELY(slice->embryonic_left == 256) || !session_state_is_embryonic(s->state) ||
 	    whole <= PRESSURE_SECONDS || (endpoint_is_one_way(e) && pressure_talks(s, cold)) ||
 	    pressure_is_by_others(balance_worker_of(slice->w), e->service))
 		return whole;
-	uint16_t left = (uint16_t)(whole * slice->unproven_left / 256);
+	uint16_t left = (uint16_t)(whole * slice->embryonic_left / 256);
 	return left > PRESSURE_SECONDS ? left : PRESSURE_SECONDS;
 }
 
@@ -146,9 +146,9 @@ static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t re
 	              idle > IDLE_MAX || sweep_goes_on(w, e, s)))
 		return false;
 	if (reset_both_is_due(e, s) && (dead || sweep_sends_resets(service, e, s))) {
-		bool unproven = session_state_is_unproven(s->state);
+		bool embryonic = session_state_is_embryonic(s->state);
 		reset_both_begin(w, s, SESSION_NEITHER);
-		pressure_change(w, t, record, unproven);
+		pressure_change(w, t, record, embryonic);
 		return false;
 	}
 	slice_add(slice, t, record);
@@ -165,9 +165,9 @@ static __attribute__((noinline)) bool sweep_refuses(struct slice *slice, struct 
 	if (!existing_is_refused(w, slice->access, t, record))
 		return false;
 	if (s->state != SESSION_OPENING && reset_both_is_due(&b->endpoint[s->server], s)) {
-		bool unproven = session_state_is_unproven(s->state);
+		bool embryonic = session_state_is_embryonic(s->state);
 		reset_both_begin(w, s, SESSION_NEITHER);
-		pressure_change(w, t, record, unproven);
+		pressure_change(w, t, record, embryonic);
 		return true;
 	}
 	if (s->state == SESSION_OPENING)
@@ -198,7 +198,7 @@ static void sweep_session(struct slice *slice, struct session_table *t, uint32_t
 	struct session *s = session_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
 
-	if (SY_UNLIKELY(!t->counted) && session_state_is_unproven(s->state))
+	if (SY_UNLIKELY(!t->counted) && session_state_is_embryonic(s->state))
 		pressure_begin(w, t, record);
 	if (SY_UNLIKELY(slice->access) && sweep_refuses(slice, t, record))
 		return;
@@ -233,7 +233,7 @@ static void sweep_slice(struct sy_worker *w)
 		struct slice slice = {.w = w,
 		                      .access = existing_begin(w, t),
 		                      .now = (uint16_t)balance_seconds(w),
-		                      .unproven_left = pressure_timeout_left(t)};
+		                      .embryonic_left = pressure_timeout_left(t)};
 		bool whole = session_sweep(t, SWEEP_CHUNK, sweep_visit, &slice);
 		if (whole) {
 			t->counted = true;

@@ -45,7 +45,8 @@ bool tcp_state_is_snat_answer(const struct session_cold *pair, uint32_t ack)
 }
 
 /* A reset. On a connection that was open it may be forged and is challenged. */
-static enum tcp_result state_of_reset(struct session *s, enum session_direction from, bool proven)
+static enum tcp_result state_of_reset(struct session *s, enum session_direction from,
+                                      bool validated)
 {
 	switch (s->state) {
 	case SESSION_ESTABLISHED:
@@ -55,7 +56,7 @@ static enum tcp_result state_of_reset(struct session *s, enum session_direction 
 	case SESSION_RESET_BY_CLIENT:
 	case SESSION_RESET_BY_SERVER:
 		/* From either side: if both sent resets, answers to two challenges cross. */
-		if (proven)
+		if (validated)
 			s->state = SESSION_RESET;
 		else if (from != session_challenged_side(s))
 			return TCP_CHALLENGE;
@@ -64,7 +65,7 @@ static enum tcp_result state_of_reset(struct session *s, enum session_direction 
 	case SESSION_SYN_RECEIVED:
 		/* The late answer to a probe says nothing about a connection that is just
 		 * beginning. */
-		if (!proven)
+		if (!validated)
 			s->state = SESSION_RESET;
 		return TCP_FORWARD;
 	default:
@@ -76,7 +77,7 @@ static enum tcp_result state_of_reset(struct session *s, enum session_direction 
 /* Does a packet from this side show that the connection is open? After a reset: only from the side
  * that is said to have sent it. Before the handshake completes: only from the server, as a client
  * alone could otherwise make long-lived sessions. */
-static bool state_is_proven_by(const struct session *s, enum session_direction from)
+static bool state_is_confirmed_by(const struct session *s, enum session_direction from)
 {
 	switch (s->state) {
 	case SESSION_RESET:
@@ -185,7 +186,7 @@ enum tcp_result tcp_state_advance(struct session *s, struct session_cold *cold,
 	if (s->state == SESSION_SYN_RECEIVED && from == SESSION_SERVER)
 		return TCP_FORWARD;
 	tcp_note_fins(s, cold, from, flags, seq, ack, len);
-	if (state_is_proven_by(s, from))
+	if (state_is_confirmed_by(s, from))
 		s->state = tcp_state_of_fins(s);
 	return TCP_FORWARD;
 }

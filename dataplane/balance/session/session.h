@@ -36,14 +36,14 @@ enum session_state {
 	SESSION_STATES
 };
 
-/* Is a session in this state unproven: half open, or UDP whose client has sent nothing after an
+/* Is a session in this state embryonic: half open, or UDP whose client has sent nothing after an
  * answer? A packet with a forged source can begin such a session. */
-static inline bool session_state_is_unproven(uint8_t state)
+static inline bool session_state_is_embryonic(uint8_t state)
 {
-	const uint32_t unproven = 1u << SESSION_SYN_SENT | 1u << SESSION_SYN_RECEIVED |
-	                          1u << SESSION_UDP_ONE_WAY | 1u << SESSION_UDP_ANSWERED |
-	                          1u << SESSION_ECHO | 1u << SESSION_OPENING;
-	return unproven >> state & 1;
+	const uint32_t embryonic = 1u << SESSION_SYN_SENT | 1u << SESSION_SYN_RECEIVED |
+	                           1u << SESSION_UDP_ONE_WAY | 1u << SESSION_UDP_ANSWERED |
+	                           1u << SESSION_ECHO | 1u << SESSION_OPENING;
+	return embryonic >> state & 1;
 }
 
 /* The name that operators see; "?" for an unknown state. */

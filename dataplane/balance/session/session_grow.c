@@ -120,7 +120,7 @@ void session_grow_copy(const struct session_table *from, struct session_growth *
 	to->free_head = from->free_head;
 	to->sweep_at = from->sweep_at;
 	to->evict_at = from->evict_at;
-	to->unproven = from->unproven;
+	to->embryonic = from->embryonic;
 	to->counted = from->counted;
 }
 

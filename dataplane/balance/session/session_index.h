@@ -60,7 +60,7 @@ struct session_table {
 	uint32_t sweep_at;  /* the next record to visit */
 	uint32_t evict_at;  /* the next record to consider for eviction: evict.c */
 	uint32_t refused;   /* insertions that found no record. Reader: control thread, relaxed */
-	uint32_t unproven;  /* sessions that are unproven, of those that are counted */
+	uint32_t embryonic; /* sessions that are embryonic, of those that are counted */
 	bool counted;       /* a pass of the sweep has counted all sessions */
 	uint16_t none_tick; /* when port_none was begun */
 	uint64_t port_none; /* by port cursor: in that second a whole search found no port */
@@ -244,7 +244,7 @@ session_find_guessed(const struct session_index *x, uint32_t guess, uint64_t has
 	return session_find(x, hash, match, ctx, direction);
 }
 
-/* Is the session in this record part of `unproven`? A process that finds sessions counts them in
+/* Is the session in this record part of `embryonic`? A process that finds sessions counts them in
  * the sweep's first pass. */
 static inline bool session_is_counted(const struct session_table *t, uint32_t record)
 {
@@ -255,12 +255,12 @@ static inline bool session_is_counted(const struct session_table *t, uint32_t re
 static inline void session_table_count_again(struct session_table *t)
 {
 	t->sweep_at = 0;
-	t->unproven = 0;
+	t->embryonic = 0;
 	t->counted = false;
 }
 
-/* Unproven sessions that the table holds at most, while others exist that may end for them. */
-static inline uint32_t session_unproven_most(const struct session_table *t)
+/* Embryonic sessions that the table holds at most, while others exist that may end for them. */
+static inline uint32_t session_max_embryonic(const struct session_table *t)
 {
 	return t->capacity / 2;
 }

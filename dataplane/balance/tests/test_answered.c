@@ -114,7 +114,7 @@ static void an_answer_is_no_proof(void **state)
 			for (unsigned n = 0; n < 8; n++) {
 				const struct sy_tuple t = datagram(&key, 100 * workers + n);
 				assert_true(exchange(f, target, &t));
-				assert_true(session_state_is_unproven(flows_find(f, &t)->state));
+				assert_true(session_state_is_embryonic(flows_find(f, &t)->state));
 				if (n % 2)
 					assert_true(exchange(f, target, &t));
 				if (target->mode != MODE_DR)
@@ -153,7 +153,7 @@ static void found_sessions_go_on(void **state)
 		assert_true(exchange(f, target, &t[1]));
 		flows_find(f, &t[2])->state = SESSION_UDP_BOTH_WAYS;
 		flows_find(f, &t[2])->flags |= SESSION_UNSHOWN;
-		inspect_table(f->harness.b, SLOT)->unproven--;
+		inspect_table(f->harness.b, SLOT)->embryonic--;
 		flows_reopen(f, 1, how == 2 ? 7 : 0, how == 0);
 		for (unsigned n = 0; n < 3; n++) {
 			assert_non_null(flows_find(f, &t[n]));
@@ -277,7 +277,7 @@ static void rules_share_a_pool(void **state)
 		flows_frame(f, &in, &t, 0, 0, 30);
 		assert_true(flows_through(f, HARNESS_WAN, &in, &out));
 	}
-	assert_true(harness_drops(&f->harness, SY_DROP_UNPROVEN_EVICTED) > 10);
+	assert_true(harness_drops(&f->harness, SY_DROP_EMBRYONIC_EVICTED) > 10);
 }
 
 int main(void)

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "flows.h"
-#include "proven.h"
+#include "validated.h"
 
 #define SYN    SY_TCP_SYN
 #define ACK    SY_TCP_ACK
@@ -252,7 +252,7 @@ static void test_credits(void **state)
 		const struct sy_tuple first = client_of(&kinds[i], 0, 3000);
 		uint32_t number = ask(f, &first);
 		check_reset(f, &first, number, SY_DROP_SYN_PROOF);
-		for (unsigned n = 0; n < PROVEN_CREDITS; n++) {
+		for (unsigned n = 0; n < VALIDATED_CREDITS; n++) {
 			const struct sy_tuple t = client_of(&kinds[i], 0, (uint16_t)(3000 + n));
 			check_opens(f, &t);
 			/* The same reset again: a repetition, not another proof. */
@@ -263,7 +263,7 @@ static void test_credits(void **state)
 		uint32_t again = ask(f, &t);
 		check_reset(f, &t, again, SY_DROP_SYN_PROOF);
 		check_reset(f, &t, again, SY_DROP_SYN_PROOF);
-		for (unsigned n = 0; n < PROVEN_CREDITS; n++) {
+		for (unsigned n = 0; n < VALIDATED_CREDITS; n++) {
 			const struct sy_tuple more = client_of(&kinds[i], 0, (uint16_t)(3500 + n));
 			check_opens(f, &more);
 		}
@@ -305,11 +305,11 @@ static void test_time(void **state)
 	const struct sy_tuple t = client_of(&kinds[0], 0, 4200);
 	prove(f, &t);
 	for (unsigned n = 0; n < 3; n++) {
-		flows_advance(f, PROVEN_SECONDS - 1);
+		flows_advance(f, VALIDATED_SECONDS - 1);
 		const struct sy_tuple next = client_of(&kinds[0], 0, (uint16_t)(4201 + n));
 		check_opens(f, &next);
 	}
-	flows_advance(f, PROVEN_SECONDS + 2);
+	flows_advance(f, VALIDATED_SECONDS + 2);
 	ask(f, &t);
 }
 
@@ -365,7 +365,7 @@ static void test_bursts(void **state)
 		assert_int_equal(asked, 30);
 		assert_int_equal(harness_totals(&f->harness).live, 15);
 		/* Only a session takes a credit. */
-		for (unsigned n = 0; n < PROVEN_CREDITS - 15; n++) {
+		for (unsigned n = 0; n < VALIDATED_CREDITS - 15; n++) {
 			const struct sy_tuple next = client_of(&kinds[i], 0, (uint16_t)(6100 + n));
 			check_opens(f, &next);
 		}

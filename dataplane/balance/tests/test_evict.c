@@ -65,13 +65,13 @@ static void spoofed_packets_lock_no_client_out(void **state)
 	for (unsigned service = TCP; service <= UDP; service++) {
 		struct flow flow;
 		spoof(f, service, RECORDS + 20);
-		assert_true(table(f)->unproven >= RECORDS / 2);
+		assert_true(table(f)->embryonic >= RECORDS / 2);
 		flow_open(f, &flow, TCP, port_of(&client, service));
 		spoof(f, service, 2 * RECORDS);
 		flow_check(f, &flow);
 	}
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_TABLE_FULL), 0);
-	assert_true(harness_drops(&f->harness, SY_DROP_UNPROVEN_EVICTED) > 4 * RECORDS);
+	assert_true(harness_drops(&f->harness, SY_DROP_EMBRYONIC_EVICTED) > 4 * RECORDS);
 }
 
 /* Established connections are never evicted, and the drop reason says why. */
@@ -118,15 +118,15 @@ static void the_least_valuable_goes_first(void **state)
 		left += flow_session(f, &flow[n]) != NULL;
 	assert_int_equal(left, RECORDS - 4);
 	assert_non_null(flow_session(f, &handshake));
-	assert_int_equal(harness_drops(&f->harness, SY_DROP_UNPROVEN_EVICTED), 2);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_EMBRYONIC_EVICTED), 2);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_SESSION_EVICTED), 1);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_TABLE_FULL), 0);
 	flows_check_active(f, RECORDS);
 }
 
-/* UDP sessions that their clients have proven fill the slot. A new one of their service ends
- * neither those, which are not silent, nor the few unproven ones of another service. */
-static void proven_ones_end_no_unproven_ones_of_others(void **state)
+/* UDP sessions that their clients have validated fill the slot. A new one of their service ends
+ * neither those, which are not silent, nor the few embryonic ones of another service. */
+static void established_sessions_evict_no_embryonic_ones_of_other_services(void **state)
 {
 	struct flows *f = *state;
 	static struct flow flow[RECORDS], handshake[3];
@@ -138,7 +138,7 @@ static void proven_ones_end_no_unproven_ones_of_others(void **state)
 		flow_begin(f, &handshake[n], TCP, port_of(&client, n));
 	assert_false(stranger_asks(f, UDP, &late));
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_TABLE_FULL), 1);
-	assert_int_equal(harness_drops(&f->harness, SY_DROP_UNPROVEN_EVICTED), 0);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_EMBRYONIC_EVICTED), 0);
 	for (unsigned n = 0; n < 3; n++)
 		assert_non_null(flow_session(f, &handshake[n]));
 	flows_check_active(f, RECORDS);
@@ -185,7 +185,7 @@ static void counted_up_clients_fill_evenly(void **state)
 		assert_true(stranger_asks(f, UDP, &t));
 	}
 	assert_int_equal(harness_totals(&f->harness).live, count);
-	assert_int_equal(harness_drops(&f->harness, SY_DROP_UNPROVEN_EVICTED), 0);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_EMBRYONIC_EVICTED), 0);
 }
 
 static int setup(void **state)
@@ -201,8 +201,9 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(established_ones_stay, setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(the_least_valuable_goes_first, setup,
 	                                        flows_teardown),
-	        cmocka_unit_test_setup_teardown(proven_ones_end_no_unproven_ones_of_others, setup,
-	                                        flows_teardown),
+	        cmocka_unit_test_setup_teardown(
+	                established_sessions_evict_no_embryonic_ones_of_other_services, setup,
+	                flows_teardown),
 	        cmocka_unit_test_setup_teardown(closed_one_way_sessions_give_way, setup,
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(counted_up_clients_fill_evenly, setup,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Floods of unproven sessions: what they may take of tables and ports, and what they never take. */
+/* Floods of embryonic sessions: what they may take of tables and ports, and what they never take.
+ */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +19,7 @@
 
 static uint64_t evicted(struct flows *f)
 {
-	return harness_drops(&f->harness, SY_DROP_UNPROVEN_EVICTED);
+	return harness_drops(&f->harness, SY_DROP_EMBRYONIC_EVICTED);
 }
 
 static struct session_table *table(const struct flows *f, unsigned slot)
@@ -66,19 +67,19 @@ static void check_counters(struct flows *f)
 	memset(counted, 0, sizeof(counted));
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		const struct session_table *t = table(f, slot);
-		uint32_t cursor = 0, record, unproven = 0;
+		uint32_t cursor = 0, record, embryonic = 0;
 		while ((record = session_next(t, &cursor)) != SESSION_NONE) {
 			const struct session *s = session_at(t, record);
-			if (!session_state_is_unproven(s->state) || !session_is_counted(t, record))
+			if (!session_state_is_embryonic(s->state) || !session_is_counted(t, record))
 				continue;
-			unproven++;
+			embryonic++;
 			by_service[inspect_endpoint(b, s->server)->service]++;
 		}
-		assert_int_equal(t->unproven, unproven);
+		assert_int_equal(t->embryonic, embryonic);
 	}
 	for (unsigned id = 0; id < 16; id++) {
 		for (unsigned w = 0; w < b->workers; w++)
-			counted[id] += inspect_worker(b, w)->load[id].unproven;
+			counted[id] += inspect_worker(b, w)->load[id].embryonic;
 		assert_int_equal(counted[id], by_service[id]);
 	}
 }
@@ -92,7 +93,7 @@ static void a_flood_has_half_of_a_slot(void **state)
 		for (unsigned n = 0; n < 3; n++)
 			flow_begin(f, &begun[n], !service, client_port(slot, n));
 		assert_int_equal(flood(f, service, slot, 10 * RECORDS), 10 * RECORDS);
-		assert_int_equal(table(f, slot)->unproven, RECORDS / 2);
+		assert_int_equal(table(f, slot)->embryonic, RECORDS / 2);
 		assert_int_equal(session_count(table(f, slot)), RECORDS / 2);
 		for (unsigned n = 0; n < 3; n++) { /* another service's: none was taken */
 			assert_non_null(flow_session(f, &begun[n]));
@@ -105,14 +106,14 @@ static void a_flood_has_half_of_a_slot(void **state)
 		}
 		check_counters(f);
 		flows_advance(f, 100); /* the flood is over */
-		assert_int_equal(table(f, slot)->unproven, 0);
+		assert_int_equal(table(f, slot)->embryonic, 0);
 	}
 	assert_true(evicted(f) > 15 * RECORDS);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_SESSION_EVICTED), 0);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_TABLE_FULL), 0);
 }
 
-/* Of a service's unproven sessions the oldest goes first. */
+/* Of a service's embryonic sessions the oldest goes first. */
 static void the_oldest_goes_first(void **state)
 {
 	struct flows *f = *state;
@@ -127,7 +128,7 @@ static void the_oldest_goes_first(void **state)
 		assert_true((flow_session(f, &flow[n]) == NULL) == (n == 0));
 }
 
-/* Every datagram of the flood is answered, so its sessions are not unproven. */
+/* Every datagram of the flood is answered, so its sessions are not embryonic. */
 static void an_answered_flood_takes_its_own(void **state)
 {
 	struct flows *f = *state;
@@ -149,11 +150,11 @@ static void an_answered_flood_takes_its_own(void **state)
 		flows_frame(f, &frame, &asked.client, 0, 1, 0);
 		assert_true(flows_through(f, HARNESS_WAN, &frame, &out));
 		flow_session(f, &asked)->state = SESSION_UDP_BOTH_WAYS;
-		table(f, SLOT)->unproven--;
+		table(f, SLOT)->embryonic--;
 		inspect_worker(f->harness.b, 0)
 		        ->load[inspect_endpoint(f->harness.b, flow_session(f, &asked)->server)
 		                       ->service]
-		        .unproven--;
+		        .embryonic--;
 		check_counters(f);
 	}
 	assert_true(harness_drops(&f->harness, SY_DROP_SESSION_EVICTED) > 100);
@@ -203,22 +204,22 @@ static void a_flood_takes_ports_of_its_own(void **state)
 	check_counters(f);
 }
 
-static uint32_t unproven_after(struct flows *f, unsigned begun, unsigned seconds)
+static uint32_t embryonic_after(struct flows *f, unsigned begun, unsigned seconds)
 {
 	flood(f, UDP, SLOT, begun);
 	flows_advance(f, seconds);
-	return table(f, SLOT)->unproven;
+	return table(f, SLOT)->embryonic;
 }
 
-/* Under pressure unproven sessions end sooner, as many as it takes. */
+/* Under pressure embryonic sessions end sooner, as many as it takes. */
 static void timeouts_fall_with_the_fill(void **state)
 {
 	struct flows *f = *state;
-	assert_int_equal(unproven_after(f, RECORDS / 4, 6), RECORDS / 4);
+	assert_int_equal(embryonic_after(f, RECORDS / 4, 6), RECORDS / 4);
 	flows_advance(f, 60);
-	assert_int_equal(table(f, SLOT)->unproven, 0);
-	assert_int_equal(unproven_after(f, RECORDS / 2, 2), RECORDS / 2);
-	assert_int_equal(unproven_after(f, 0, 6), 0); /* recovered, long before the timeout */
+	assert_int_equal(table(f, SLOT)->embryonic, 0);
+	assert_int_equal(embryonic_after(f, RECORDS / 2, 2), RECORDS / 2);
+	assert_int_equal(embryonic_after(f, 0, 6), 0); /* recovered, long before the timeout */
 	check_counters(f);
 }
 
@@ -303,7 +304,7 @@ static void plain_check_shares(struct plain *m)
 {
 	bool exceeds = false, counted = true;
 	for (unsigned slot = SLOT; slot < SLOT + 3; slot++) {
-		exceeds |= table(m->f, slot)->unproven > RECORDS / 2;
+		exceeds |= table(m->f, slot)->embryonic > RECORDS / 2;
 		counted &= table(m->f, slot)->counted;
 	}
 	m->exceeds &= exceeds || !counted;

@@ -265,7 +265,7 @@ static void test_exhaustion(void **state)
 			opened++;
 			/* as if its host had sent after an answer: it keeps its port */
 			flows_find(f, &k.out)->state = SESSION_UDP_BOTH_WAYS;
-			inspect_table(f->harness.b, slot)->unproven--;
+			inspect_table(f->harness.b, slot)->embryonic--;
 		}
 	/* the pool has 252 to 256 of them that the system does not use */
 	assert_in_range(opened, 252, 256);

@@ -117,7 +117,7 @@ static bool is_on(struct flows *f, const struct kind *k)
 	return on;
 }
 
-static uint64_t unproven_told(struct flows *f)
+static uint64_t embryonic_reported(struct flows *f)
 {
 	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
 	Steelyard__Forwarder__V1__StatusRequest ask =
@@ -126,10 +126,10 @@ static uint64_t unproven_told(struct flows *f)
 	q.status = &ask;
 	pb_response *response = harness_request(&f->harness, &q);
 	assert_null(response->error);
-	uint64_t unproven = response->status->sessions_unproven;
-	assert_true(unproven <= response->status->sessions);
+	uint64_t embryonic = response->status->sessions_embryonic;
+	assert_true(embryonic <= response->status->sessions);
 	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
-	return unproven;
+	return embryonic;
 }
 
 /* What is done about the only attack. */
@@ -197,7 +197,7 @@ static void check_a_flood(struct flows *f, const struct kind *flooded, const str
 	plain_open(f, &lasting, flooded, 1000);
 	check_told(f, flooded, false, 0, "");
 	flood(f, flooded, FLOOD);
-	assert_true(unproven_told(f) > FLOOD * 3 / 4);
+	assert_true(embryonic_reported(f) > FLOOD * 3 / 4);
 	flows_advance(f, 1);
 	check_told(f, flooded, true, 1, "half-open sessions");
 	check_told(f, neighbour, false, 0, "");
@@ -210,7 +210,7 @@ static void check_a_flood(struct flows *f, const struct kind *flooded, const str
 		assert_true(is_on(f, flooded));
 		plain_check(&lasting);
 	}
-	assert_int_equal(unproven_told(f), 0);
+	assert_int_equal(embryonic_reported(f), 0);
 	talk_open(f, &one, flooded, 1001);
 	check_data(&one, 0);
 	plain_open(f, &one, neighbour, 1002);

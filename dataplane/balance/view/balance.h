@@ -47,8 +47,8 @@ enum unavailable_kind { UNAVAILABLE_BY_RESET, UNAVAILABLE_BY_ICMP, UNAVAILABLE_K
 
 /* What one worker has seen of a service's handshakes. Writer: that worker; readers: relaxed. */
 struct service_load {
-	uint64_t proven;   /* TCP handshakes that were completed */
-	uint32_t unproven; /* live sessions that are: session_state_is_unproven() */
+	uint64_t established; /* TCP handshakes that were completed */
+	uint32_t embryonic;   /* live sessions that are: session_state_is_embryonic() */
 	/* Options that its servers have refused, and that are not offered. A connection to which
 	 * they are offered again may have to be reset, so REFUSED_SECONDS later one SYN a second
 	 * is; after REFUSED_TRIALS such connections without a refusal all are. */
@@ -111,7 +111,7 @@ struct balance_worker {
 	unsigned sweep_slot;     /* the sweep's current slot */
 	uint32_t swept_created;  /* `created` when the sweep last ran for creations */
 	uint32_t created, ended; /* sessions so far, modulo 2^32 */
-	uint32_t unproven;       /* the sum of load[].unproven */
+	uint32_t embryonic;      /* the sum of load[].embryonic */
 	/* Packets answered because a VIP has no service on their port. Readers: relaxed. */
 	uint64_t unknown_ports[UNAVAILABLE_KINDS];
 	struct burst_state burst;
@@ -141,7 +141,7 @@ struct access;      /* who may begin a session: access.h */
 struct access_worker;
 struct client_rates;  /* client_rate.h */
 struct client_counts; /* client_count.h */
-struct proven;        /* clients of DR and IPIP that are known: proven.h */
+struct validated;     /* clients of DR and IPIP that are known: validated.h */
 struct event_stage;   /* event_stage.h */
 struct persist;       /* which server a client prefix is bound to: persist.c */
 
@@ -166,7 +166,7 @@ struct sy_balance {
 	 * readers: workers, relaxed. delay.h */
 	uint32_t *server_delay;
 	struct persist *persist;           /* shared by all workers */
-	struct proven *proven;             /* shared by all workers */
+	struct validated *validated;       /* shared by all workers */
 	struct client_rates *client_rates; /* likewise */
 	/* likewise; NULL until a service has had a limit of its clients' sessions. RCU */
 	struct client_counts *client_counts;

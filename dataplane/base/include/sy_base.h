@@ -429,7 +429,7 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	X(SESSION_EVICTED, "session-evicted",                                                      \
 	  "not a packet: a closing or idle UDP session ended early, as its slot was full: raise "  \
 	  "--sessions or --max-sessions, or look for a flood")                                     \
-	X(UNPROVEN_EVICTED, "unproven-evicted",                                                    \
+	X(EMBRYONIC_EVICTED, "embryonic-evicted",                                                  \
 	  "not a packet: a half-open or unanswered session ended early, as such sessions had "     \
 	  "their share of the table or of local ports: look for a flood (syn_defence), or add "    \
 	  "local addresses")                                                                       \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proven.h"
+#include "validated.h"
 
 #include <stdlib.h>
 
@@ -20,14 +20,14 @@ struct bucket {
 };
 _Static_assert(sizeof(struct bucket) == SY_CACHE_LINE, "one line");
 
-struct proven {
+struct validated {
 	struct bucket *bucket; /* writers: workers, and the control thread by compare-and-swap */
 	uint32_t tick_at;      /* control thread */
 };
 
-struct proven *proven_create(void)
+struct validated *validated_create(void)
 {
-	struct proven *p = calloc(1, sizeof(*p));
+	struct validated *p = calloc(1, sizeof(*p));
 	if (p)
 		p->bucket = table_map(BUCKETS, sizeof(*p->bucket));
 	if (p && p->bucket)
@@ -36,7 +36,7 @@ struct proven *proven_create(void)
 	return NULL;
 }
 
-void proven_destroy(struct proven *p)
+void validated_destroy(struct validated *p)
 {
 	if (p)
 		table_unmap(p->bucket, BUCKETS, sizeof(*p->bucket));
@@ -50,14 +50,14 @@ struct client {
 	uint32_t tag;
 	uint16_t second;
 	uint8_t credit;
-	bool proven;
+	bool validated;
 	uint8_t proofs;
 };
 
 static uint64_t word_make(const struct client *c)
 {
 	return (uint64_t)c->tag << 32 | (uint64_t)c->second << 16 | (uint64_t)c->credit << 8 |
-	       (uint64_t)c->proven << 7 | (c->proofs & PROVEN_PROOFS);
+	       (uint64_t)c->validated << 7 | (c->proofs & VALIDATED_PROOFS);
 }
 
 static struct client word_read(const uint64_t *at)
@@ -66,8 +66,8 @@ static struct client word_read(const uint64_t *at)
 	return (struct client){.tag = (uint32_t)(word >> 32),
 	                       .second = (uint16_t)(word >> 16),
 	                       .credit = (uint8_t)(word >> 8),
-	                       .proven = word >> 7 & 1,
-	                       .proofs = word & PROVEN_PROOFS};
+	                       .validated = word >> 7 & 1,
+	                       .proofs = word & VALIDATED_PROOFS};
 }
 
 static void word_write(uint64_t *at, const struct client *c)
@@ -85,11 +85,11 @@ static uint16_t client_age(const struct client *c, uint32_t now)
 /* Is it known no longer, or the word empty? */
 static bool client_is_over(const struct client *c, uint32_t now)
 {
-	return (!c->proven && c->credit == 0 && c->proofs == 0) ||
-	       client_age(c, now) > PROVEN_SECONDS;
+	return (!c->validated && c->credit == 0 && c->proofs == 0) ||
+	       client_age(c, now) > VALIDATED_SECONDS;
 }
 
-static struct bucket *bucket_of(const struct proven *p, uint64_t client)
+static struct bucket *bucket_of(const struct validated *p, uint64_t client)
 {
 	return &p->bucket[client % BUCKETS];
 }
@@ -100,7 +100,8 @@ static uint32_t tag_of(uint64_t client)
 }
 
 /* The client's word; NULL: it is not known. */
-static uint64_t *word_find(const struct proven *p, uint64_t client, uint32_t now, struct client *c)
+static uint64_t *word_find(const struct validated *p, uint64_t client, uint32_t now,
+                           struct client *c)
 {
 	struct bucket *bucket = bucket_of(p, client);
 	for (unsigned i = 0; i < WORDS; i++) {
@@ -114,19 +115,20 @@ static uint64_t *word_find(const struct proven *p, uint64_t client, uint32_t now
 
 /* A place for a client that is not known; NULL: there is none. Clients without a proof only take
  * the places of their like, of which the one that was used least lately gives way. Others take
- * those too, before that of any proven one. */
-static uint64_t *word_place(const struct proven *p, uint64_t client, uint32_t now, bool proven)
+ * those too, before that of any validated one. */
+static uint64_t *word_place(const struct validated *p, uint64_t client, uint32_t now,
+                            bool validated)
 {
 	struct bucket *bucket = bucket_of(p, client);
 	uint64_t *place = NULL;
 	uint32_t worth = UINT32_MAX;
-	for (unsigned i = proven ? WORDS : SEEN_WORDS; i-- > 0;) {
+	for (unsigned i = validated ? WORDS : SEEN_WORDS; i-- > 0;) {
 		const struct client c = word_read(&bucket->word[i]);
 		if (client_is_over(&c, now))
 			return &bucket->word[i];
-		if (c.proven && !proven)
+		if (c.validated && !validated)
 			continue;
-		uint32_t this = (uint32_t)c.proven << 16 | (uint16_t)~client_age(&c, now);
+		uint32_t this = (uint32_t)c.validated << 16 | (uint16_t)~client_age(&c, now);
 		if (this < worth) {
 			worth = this;
 			place = &bucket->word[i];
@@ -137,18 +139,18 @@ static uint64_t *word_place(const struct proven *p, uint64_t client, uint32_t no
 
 /* ---- clients --------------------------------------------------------------------------------- */
 
-void proven_prefetch(const struct proven *p, uint64_t client)
+void validated_prefetch(const struct validated *p, uint64_t client)
 {
 	__builtin_prefetch(bucket_of(p, client));
 }
 
-bool proven_has_credit(const struct proven *p, uint64_t client, uint32_t now)
+bool validated_has_credit(const struct validated *p, uint64_t client, uint32_t now)
 {
 	struct client c;
 	return word_find(p, client, now, &c) && c.credit > 0;
 }
 
-bool proven_take(struct proven *p, uint64_t client, uint32_t now)
+bool validated_consume(struct validated *p, uint64_t client, uint32_t now)
 {
 	struct client c;
 	uint64_t *word = word_find(p, client, now, &c);
@@ -160,26 +162,26 @@ bool proven_take(struct proven *p, uint64_t client, uint32_t now)
 	return true;
 }
 
-unsigned proven_proofs(const struct proven *p, uint64_t client, uint32_t now)
+unsigned validated_proofs(const struct validated *p, uint64_t client, uint32_t now)
 {
 	struct client c;
 	return word_find(p, client, now, &c) ? c.proofs : 0;
 }
 
-void proven_add(struct proven *p, uint64_t client, uint32_t now)
+void validated_add(struct validated *p, uint64_t client, uint32_t now)
 {
 	struct client c;
 	uint64_t *word = word_find(p, client, now, &c);
 	if (!word)
 		word = word_place(p, client, now, true);
 	c.second = (uint16_t)now;
-	c.credit = PROVEN_CREDITS;
-	c.proven = true;
-	c.proofs = (c.proofs + 1) & PROVEN_PROOFS;
+	c.credit = VALIDATED_CREDITS;
+	c.validated = true;
+	c.proofs = (c.proofs + 1) & VALIDATED_PROOFS;
 	word_write(word, &c);
 }
 
-void proven_see(struct proven *p, uint64_t client, unsigned credits, uint32_t now)
+void validated_add_seen(struct validated *p, uint64_t client, unsigned credits, uint32_t now)
 {
 	struct client c;
 	uint64_t *word = word_find(p, client, now, &c);
@@ -195,7 +197,7 @@ void proven_see(struct proven *p, uint64_t client, unsigned credits, uint32_t no
 	word_write(word, &c);
 }
 
-void proven_tick(struct proven *p, uint32_t now)
+void validated_tick(struct validated *p, uint32_t now)
 {
 	for (unsigned n = 0; n < TICK_BUCKETS; n++) {
 		struct bucket *bucket = &p->bucket[p->tick_at];
