@@ -148,7 +148,8 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		bw->repeats = repeats_create();
 		bw->delays = delays_create(b->options.max_servers);
 		bw->losses = losses_create();
-		bw->shed.share[SHED_UNKNOWN] = bw->shed.share[SHED_REPEATED] = SHED_NONE;
+		bw->overload.share[OVERLOAD_UNKNOWN] = bw->overload.share[OVERLOAD_REPEATED] =
+		        OVERLOAD_WHOLE;
 		rc = remote_create(&bw->remote, b->workers);
 		if (!bw->share || !bw->counts || !bw->drops || !s->current || !s->position ||
 		    !s->cursor || !bw->load || !bw->access || !bw->limited || !bw->fragments ||

@@ -352,7 +352,8 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 		return DEFENCE_WRONG;
 	}
 	SY_COUNT(counts->right, 1);
-	/* The client gets what was sent to its address: shed_burst() lets it begin sessions. */
+	/* The client gets what was sent to its address: overload_drop_burst() lets it begin
+	 * sessions. */
 	validated_add_seen(b->validated, challenge_client(b, service, &v->tuple.src),
 	                   VALIDATED_CREDITS, balance_seconds(w));
 	if (!defence_admits(w, burst, i, service, true))

@@ -10,10 +10,10 @@
 #include "client_options.h"
 #include "delay.h"
 #include "loss.h"
+#include "overload.h"
 #include "police.h"
 #include "pressure.h"
 #include "segment.h"
-#include "shed.h"
 
 #define FAST_GROUP 16
 
@@ -77,8 +77,8 @@ static __attribute__((noinline)) void fast_leave_embryonic(struct sy_worker *w, 
                                                            uint32_t record)
 {
 	struct sy_balance *b = w->app;
-	if (SY_UNLIKELY(shed_was_on(balance_worker_of(w))))
-		shed_see(w, session_at(b->table[slot], record));
+	if (SY_UNLIKELY(overload_was_on(balance_worker_of(w))))
+		overload_see_client(w, session_at(b->table[slot], record));
 	pressure_add(w, b->table[slot], record, -1);
 	pressure_prove(w, b->table[slot], record);
 }

@@ -20,12 +20,12 @@
 #include "join_path.h"
 #include "locate.h"
 #include "loss.h"
+#include "overload.h"
 #include "own_packet.h"
 #include "police.h"
 #include "reset.h"
 #include "segment.h"
 #include "service_drop.h"
-#include "shed.h"
 #include "slow_advance.h"
 #include "sweep.h"
 #include "unavailable.h"
@@ -326,8 +326,8 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	if (SY_UNLIKELY(bw->burst.looked))
 		admit_look_on(w, burst);
 	slow.begin = locate_burst(w, burst, slow.at_without, slow.without, slow.at_begin);
-	if (SY_UNLIKELY(shed_is_on(bw, burst)) && slow.begin * SHED_PART >= burst->count)
-		slow.begin = shed_burst(w, burst, slow.at_begin, slow.begin);
+	if (SY_UNLIKELY(overload_is_on(bw, burst)) && slow.begin * OVERLOAD_PART >= burst->count)
+		slow.begin = overload_drop_burst(w, burst, slow.at_begin, slow.begin);
 	if (SY_UNLIKELY(SY_RCU_READ(common.b->access)))
 		slow.begin = admit_burst(w, burst, slow.at_begin, slow.begin);
 	create_prepare(w, burst, slow.at_begin, slow.begin);

@@ -19,13 +19,13 @@
 
 struct rte_hash;
 
-#define SHED_NONE 1024u
+#define OVERLOAD_WHOLE 1024u
 
-/* Which part of the new sessions begin on a worker, by what speaks for them: path/shed.c. */
-enum shed_kind { SHED_UNKNOWN, SHED_REPEATED, SHED_KINDS };
-struct shed {
-	uint32_t share[SHED_KINDS]; /* of SHED_NONE, which is all, at at_ns */
-	uint64_t at_ns;             /* when one was cut last */
+/* Which part of the new sessions begin on a worker, by what speaks for them: path/overload.c. */
+enum overload_kind { OVERLOAD_UNKNOWN, OVERLOAD_REPEATED, OVERLOAD_KINDS };
+struct overload {
+	uint32_t share[OVERLOAD_KINDS]; /* of OVERLOAD_WHOLE, which is all, at at_ns */
+	uint64_t at_ns;                 /* when one was cut last */
 	/* Packets of late that would begin sessions: all, of the service that has most, and of the
 	 * services that have few. */
 	uint32_t window; /* of time, of the counts */
@@ -55,8 +55,9 @@ struct service_load {
 	uint32_t trial_at; /* the second from which a SYN may be the next one */
 	uint8_t refused;   /* REFUSED_* */
 	uint8_t trials;    /* since the last refusal */
-	/* Packets of late that would begin sessions, while the worker was behind: path/shed.c. */
-	uint32_t shed_window, shed_begin;
+	/* Packets of late that would begin sessions, while the worker was behind: path/overload.c.
+	 */
+	uint32_t attempts_window, attempts;
 	/* Packets and sessions that client_limits have refused. */
 	uint64_t client_refused;
 	/* Packets answered because the service was unavailable: path/unavailable.c. */
@@ -120,7 +121,7 @@ struct balance_worker {
 	struct remote *remote;       /* remote.h; NULL: packets are handed over */
 	struct own_rates own;        /* of the packets that we originate */
 	struct held *held;           /* held.h */
-	struct shed shed;
+	struct overload overload;
 	struct repeats *repeats; /* repeat.h */
 	struct delays *delays;   /* delay.h */
 	struct losses *losses;   /* loss.h */

@@ -7,7 +7,7 @@
 #define ROOM   HARNESS_CROWD
 #define SECOND UINT64_C(1000000000)
 
-static int shed_setup(void **state)
+static int overload_setup(void **state)
 {
 	int rc = setup(state);
 	struct flows *f = *state;
@@ -16,7 +16,7 @@ static int shed_setup(void **state)
 	return rc;
 }
 
-static uint64_t shed(const struct flows *f)
+static uint64_t dropped(const struct flows *f)
 {
 	return harness_drops(&f->harness, SY_DROP_OVERLOAD);
 }
@@ -75,13 +75,13 @@ static void test_clients(void **state)
 	struct flows *f = *state;
 	for (unsigned i = 0; i < 5; i++) {
 		struct talk k, other;
-		uint64_t before = shed(f);
+		uint64_t before = dropped(f);
 		assert_false(asks(f, &k, &kinds[i], 1000));
-		assert_int_equal(shed(f), before + SY_BURST);
+		assert_int_equal(dropped(f), before + SY_BURST);
 		assert_false(asks(f, &k, &kinds[i], 1000)); /* too soon */
 		flows_advance(f, 1);
 		assert_true(asks(f, &k, &kinds[i], 1000));
-		assert_int_equal(shed(f), before + 3 * SY_BURST - 1);
+		assert_int_equal(dropped(f), before + 3 * SY_BURST - 1);
 		put_flood(f, &kinds[i], SY_BURST - 1);
 		talk_ack(&k, 0);
 		talk_join(&k, 7);
@@ -102,7 +102,7 @@ static void test_sessions(void **state)
 		put_flood(f, &kinds[i], SY_BURST - 1);
 		check_data(&k[i], 0);
 	}
-	assert_int_equal(shed(f), 2 * (SY_BURST - 1));
+	assert_int_equal(dropped(f), 2 * (SY_BURST - 1));
 }
 
 /* Neither does a flood that repeats itself get through, while the worker is behind because of it:
@@ -120,13 +120,13 @@ static void test_loop(void **state)
 	talk_join(&k, 7);
 	for (unsigned burst = 0; burst < 1000; burst++) { /* 5 s */
 		if (burst == 900)
-			before = shed(f);
+			before = dropped(f);
 		put_clients(f, &kinds[0], burst * SY_BURST % loop, SY_BURST);
 		harness_poll(&f->harness);
 		harness_advance(&f->harness, 5000000);
 		ignore_sent(&k);
 	}
-	assert_true(shed(f) - before > 90 * SY_BURST);
+	assert_true(dropped(f) - before > 90 * SY_BURST);
 	assert_true(asks(f, &known, &kinds[0], 2201));
 	ignore_sent(&k);
 }
@@ -150,7 +150,7 @@ static void test_few_new_ones(void **state)
 		inject_segment(&k, HARNESS_WAN, &k.client, &data, 10);
 	put_flood(f, &kinds[0], few);
 	harness_poll(&f->harness);
-	assert_int_equal(shed(f), 0);
+	assert_int_equal(dropped(f), 0);
 	ignore_sent(&k);
 }
 
@@ -163,19 +163,19 @@ static void test_share(void **state)
 	uint64_t before;
 	put_flood(f, &kinds[0], SY_BURST);
 	harness_poll(&f->harness);
-	assert_int_equal(shed(f), SY_BURST);
+	assert_int_equal(dropped(f), SY_BURST);
 	harness_crowd(&f->harness, HARNESS_WAN, 0, 0);
 	for (unsigned n = 0; n < 16; n++) {
 		put_flood(f, &kinds[0], SY_BURST);
 		harness_poll(&f->harness);
 	}
 	/* A quarter of 1024, by their hashes. */
-	assert_in_range(shed(f) - SY_BURST, 180, 340);
+	assert_in_range(dropped(f) - SY_BURST, 180, 340);
 	flows_advance(f, 1);
-	before = shed(f);
+	before = dropped(f);
 	put_flood(f, &kinds[0], SY_BURST);
 	harness_poll(&f->harness);
-	assert_int_equal(shed(f), before);
+	assert_int_equal(dropped(f), before);
 	ignore_sent(&k);
 }
 
@@ -185,8 +185,8 @@ static void test_when(void **state)
 	struct flows *f = *state;
 	struct talk k = {.f = f};
 	const struct {
-		unsigned waiting, then; /* after the first burst, after the second */
-		unsigned packets, shed; /* at least so many */
+		unsigned waiting, then;    /* after the first burst, after the second */
+		unsigned packets, dropped; /* at least so many */
 	} step[] = {
 	        {ROOM / 2, ROOM / 4 + 1, 2 * SY_BURST, 0},
 	        {ROOM / 2 + 1, ROOM / 4 + 1, 2 * SY_BURST, 2 * SY_BURST},
@@ -194,14 +194,15 @@ static void test_when(void **state)
 	        {ROOM - 1, ROOM - 1, SY_BURST - 1, 0},
 	};
 	for (unsigned i = 0; i < SY_ARRAY_LEN(step); i++) {
-		uint64_t before = shed(f);
+		uint64_t before = dropped(f);
 		harness_crowd(&f->harness, HARNESS_WAN, step[i].waiting, step[i].then);
 		put_flood(f, &kinds[0], step[i].packets);
 		harness_poll(&f->harness);
 		/* After it was behind, not all of a burst begins. */
-		assert_in_range(shed(f) - before, step[i].shed, step[i].shed + SY_BURST / 2);
-		if (step[i].shed != SY_BURST)
-			assert_int_equal(shed(f) - before, step[i].shed);
+		assert_in_range(dropped(f) - before, step[i].dropped,
+		                step[i].dropped + SY_BURST / 2);
+		if (step[i].dropped != SY_BURST)
+			assert_int_equal(dropped(f) - before, step[i].dropped);
 		flows_advance(f, 2);
 	}
 	ignore_sent(&k);
@@ -247,24 +248,24 @@ static void test_stall(void **state)
 {
 	struct flows *f = *state;
 	struct talk k = {.f = f};
-	const uint64_t before = shed(f);
+	const uint64_t before = dropped(f);
 	harness_stall(&f->harness, SECOND);
 	for (unsigned burst = 0; burst <= ROOM / SY_BURST; burst++) {
 		put_flood(f, &kinds[0], SY_BURST);
 		harness_poll_worker(&f->harness, 0); /* once: the queue is said to have more */
 		ignore_sent(&k);
-		assert_int_equal(shed(f), before);
+		assert_int_equal(dropped(f), before);
 	}
 	for (unsigned times = 1; times <= 2; times++) {
 		put_flood(f, &kinds[0], SY_BURST);
 		harness_poll_worker(&f->harness, 0);
-		assert_int_equal(shed(f), before + times * SY_BURST);
+		assert_int_equal(dropped(f), before + times * SY_BURST);
 		harness_stall(&f->harness, SECOND / 4);
 	}
 	harness_stall(&f->harness, SECOND);
 	put_flood(f, &kinds[0], SY_BURST);
 	harness_poll_worker(&f->harness, 0);
-	assert_int_equal(shed(f), before + 2 * SY_BURST);
+	assert_int_equal(dropped(f), before + 2 * SY_BURST);
 	ignore_sent(&k);
 }
 
@@ -284,7 +285,7 @@ static void test_services(void **state)
 		                     SY_PROTO_UDP};
 		if (n == 100)
 			flows_advance(f, 5); /* the first flood is over */
-		const uint64_t before = shed(f);
+		const uint64_t before = dropped(f);
 		if (tcp) {
 			put_flood(f, &kinds[0], SY_BURST - 1);
 			flows_frame(f, &in, &t, 0, 0, 20);
@@ -298,8 +299,8 @@ static void test_services(void **state)
 			assert_true(collect(&k, HARNESS_LAN, &left) &&
 			            left.v.proto == SY_PROTO_UDP);
 		ignore_sent(&k);
-		assert_in_range(shed(f) - before, 0, SY_BURST - 1);
-		begun += SY_BURST - 1 - (unsigned)(shed(f) - before);
+		assert_in_range(dropped(f) - before, 0, SY_BURST - 1);
+		begun += SY_BURST - 1 - (unsigned)(dropped(f) - before);
 		harness_advance(&f->harness, 100000);
 	}
 	/* A Bloom filter takes one in some 100 000 for repeated. */
@@ -308,7 +309,7 @@ static void test_services(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, shed_setup, flows_teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, overload_setup, flows_teardown)
 	const struct CMUnitTest tests[] = {TEST(clients),   TEST(sessions), TEST(few_new_ones),
 	                                   TEST(loop),      TEST(share),    TEST(when),
 	                                   TEST(datagrams), TEST(stall),    TEST(services)};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shed.h"
+#include "overload.h"
 
 #include <arpa/inet.h>
 
@@ -10,13 +10,13 @@
 #include "validated.h"
 
 /* Being behind cuts a share by a CUT-th, once in CUT_NS at most: that of repetitions once that of
- * unknown ones is LEAST. Both grow by one of SHED_NONE in RECOVERY_NS. Repetitions have a share
- * only in bursts where they are a REPEATED_PART-th of what would begin: a flood that repeats
+ * unknown ones is LEAST. Both grow by one of OVERLOAD_WHOLE in RECOVERY_NS. Repetitions have a
+ * share only in bursts where they are a REPEATED_PART-th of what would begin: a flood that repeats
  * itself. */
 #define CUT           4
 #define CUT_NS        UINT64_C(5000000)
 #define RECOVERY_NS   UINT64_C(1000000)
-#define LEAST         (SHED_NONE / 16)
+#define LEAST         (OVERLOAD_WHOLE / 16)
 #define REPEATED_PART 4
 
 /* Counts of packets halve after each window of time, some 67 ms. */
@@ -25,7 +25,7 @@
 #define FEW_PART 8
 
 /* A packet that would begin a session of a service. */
-struct asked {
+struct attempt {
 	uint64_t client; /* hash of address and service */
 	uint64_t repeat; /* what must come again */
 };
@@ -41,15 +41,15 @@ static uint64_t repeat_of(const struct sy_burst *burst, unsigned i, uint64_t cli
 	return burst->hash[i] ^ number * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-static struct asked asked_of(struct sy_worker *w, const struct sy_burst *burst, unsigned i)
+static struct attempt attempt_of(struct sy_worker *w, const struct sy_burst *burst, unsigned i)
 {
 	const struct sy_balance *b = w->app;
 	const struct balance_worker *bw = balance_worker_of(w);
 	uint64_t client = challenge_client(b, bw->burst.service[i], &burst->view[i].tuple.src);
-	const struct asked asked = {client, repeat_of(burst, i, client)};
-	validated_prefetch(b->validated, asked.client);
-	repeat_prefetch(bw->repeats, asked.repeat);
-	return asked;
+	const struct attempt attempt = {client, repeat_of(burst, i, client)};
+	validated_prefetch(b->validated, attempt.client);
+	repeat_prefetch(bw->repeats, attempt.repeat);
+	return attempt;
 }
 
 /* ---- services: one that has few loses none to the flood of another ------------------------------
@@ -61,27 +61,27 @@ static uint32_t count_aged(uint32_t count, uint32_t windows)
 	return windows < 32 ? count >> windows : 0;
 }
 
-static void shed_age(struct shed *shed, uint32_t window)
+static void overload_age(struct overload *overload, uint32_t window)
 {
-	const uint32_t windows = window - shed->window;
-	shed->all = count_aged(shed->all, windows);
-	shed->largest = count_aged(shed->largest, windows);
-	shed->few = count_aged(shed->few, windows);
-	shed->window = window;
+	const uint32_t windows = window - overload->window;
+	overload->all = count_aged(overload->all, windows);
+	overload->largest = count_aged(overload->largest, windows);
+	overload->few = count_aged(overload->few, windows);
+	overload->window = window;
 }
 
 /* Counts the packets that would begin sessions, by service. */
-static void shed_count(struct balance_worker *bw, const uint8_t *at, unsigned count,
-                       uint32_t window)
+static void overload_count(struct balance_worker *bw, const uint8_t *at, unsigned count,
+                           uint32_t window)
 {
-	shed_age(&bw->shed, window);
-	bw->shed.all += count;
+	overload_age(&bw->overload, window);
+	bw->overload.all += count;
 	for (unsigned k = 0; k < count; k++) {
 		struct service_load *load = &bw->load[bw->burst.service[at[k]]->id];
-		load->shed_begin = 1 + count_aged(load->shed_begin, window - load->shed_window);
-		load->shed_window = window;
-		if (load->shed_begin > bw->shed.largest)
-			bw->shed.largest = load->shed_begin;
+		load->attempts = 1 + count_aged(load->attempts, window - load->attempts_window);
+		load->attempts_window = window;
+		if (load->attempts > bw->overload.largest)
+			bw->overload.largest = load->attempts;
 	}
 }
 
@@ -89,63 +89,65 @@ static void shed_count(struct balance_worker *bw, const uint8_t *at, unsigned co
  * services together may be the load: they have half of all at most. */
 static bool is_of_few(struct balance_worker *bw, unsigned i)
 {
-	struct shed *shed = &bw->shed;
-	if ((uint64_t)bw->load[bw->burst.service[i]->id].shed_begin * FEW_PART >= shed->largest ||
-	    shed->few >= shed->all / 2)
+	struct overload *overload = &bw->overload;
+	if ((uint64_t)bw->load[bw->burst.service[i]->id].attempts * FEW_PART >= overload->largest ||
+	    overload->few >= overload->all / 2)
 		return false;
-	shed->few++;
+	overload->few++;
 	return true;
 }
 
 /* ---- shares ---------------------------------------------------------------------------------- */
 
 /* The shares now; being behind cuts one for later. */
-static struct shed shed_now(struct shed *shed, bool behind, uint64_t now_ns)
+static struct overload overload_shares(struct overload *overload, bool behind, uint64_t now_ns)
 {
-	const uint64_t since = now_ns - shed->at_ns, grown = since / RECOVERY_NS;
-	struct shed now = *shed;
+	const uint64_t since = now_ns - overload->at_ns, grown = since / RECOVERY_NS;
+	struct overload now = *overload;
 	now.at_ns = now_ns;
-	for (unsigned kind = 0; kind < SHED_KINDS; kind++) {
-		uint64_t share = shed->share[kind] + grown;
-		now.share[kind] = share < SHED_NONE ? (uint32_t)share : SHED_NONE;
+	for (unsigned kind = 0; kind < OVERLOAD_KINDS; kind++) {
+		uint64_t share = overload->share[kind] + grown;
+		now.share[kind] = share < OVERLOAD_WHOLE ? (uint32_t)share : OVERLOAD_WHOLE;
 	}
 	if (behind && since >= CUT_NS) {
-		*shed = now;
-		uint32_t *cut = &shed->share[now.share[SHED_UNKNOWN] > LEAST ? SHED_UNKNOWN
-		                                                             : SHED_REPEATED];
+		*overload = now;
+		uint32_t *cut =
+		        &overload->share[now.share[OVERLOAD_UNKNOWN] > LEAST ? OVERLOAD_UNKNOWN
+		                                                             : OVERLOAD_REPEATED];
 		*cut -= *cut / CUT;
-	} else if (!behind && now.share[SHED_UNKNOWN] == SHED_NONE) {
-		*shed = now;
+	} else if (!behind && now.share[OVERLOAD_UNKNOWN] == OVERLOAD_WHOLE) {
+		*overload = now;
 	}
 	if (behind)
-		now.share[SHED_UNKNOWN] = 0;
+		now.share[OVERLOAD_UNKNOWN] = 0;
 	return now;
 }
 
-enum spoken { NOTHING, KNOWN, REPEATED };
+enum standing { NOTHING, KNOWN, REPEATED };
 
 /* What speaks for packet i: nothing, a known client, or that it comes again. A known client's
  * credit pays for the session; the defence of one-way services, if it is on, takes it itself. */
-static enum spoken asked_spoken(struct sy_worker *w, unsigned i, const struct asked *asked)
+static enum standing attempt_standing(struct sy_worker *w, unsigned i,
+                                      const struct attempt *attempt)
 {
 	const struct sy_balance *b = w->app;
 	const struct balance_worker *bw = balance_worker_of(w);
 	const struct service *service = bw->burst.service[i];
 	uint32_t seconds = balance_seconds(w);
 	bool pays_later = service->one_way && defence_is_on(b, service);
-	if (pays_later ? validated_has_credit(b->validated, asked->client, seconds)
-	               : validated_consume(b->validated, asked->client, seconds))
+	if (pays_later ? validated_has_credit(b->validated, attempt->client, seconds)
+	               : validated_consume(b->validated, attempt->client, seconds))
 		return KNOWN;
-	return repeat_note(bw->repeats, asked->repeat, seconds) ? REPEATED : NOTHING;
+	return repeat_note(bw->repeats, attempt->repeat, seconds) ? REPEATED : NOTHING;
 }
 
 /* Not all of a kind begin, by their hashes. */
 static bool is_of_share(uint64_t hash, uint32_t share)
 {
-	return hash % SHED_NONE < share;
+	return hash % OVERLOAD_WHOLE < share;
 }
 
-void shed_see(struct sy_worker *w, const struct session *s)
+void overload_see_client(struct sy_worker *w, const struct session *s)
 {
 	const struct sy_balance *b = w->app;
 	const struct service *service = endpoint_service(b, &b->endpoint[s->server]);
@@ -154,31 +156,32 @@ void shed_see(struct sy_worker *w, const struct session *s)
 		                   VALIDATED_CREDITS, balance_seconds(w));
 }
 
-unsigned shed_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, unsigned count)
+unsigned overload_drop_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at,
+                             unsigned count)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	struct asked asked[SY_BURST];
-	uint8_t spoken[SY_BURST];
+	struct attempt attempt[SY_BURST];
+	uint8_t standing[SY_BURST];
 	unsigned left = 0, repeated = 0;
-	struct shed now = shed_now(&bw->shed, burst->behind, w->now_ns);
-	if (now.share[SHED_UNKNOWN] == SHED_NONE)
+	struct overload now = overload_shares(&bw->overload, burst->behind, w->now_ns);
+	if (now.share[OVERLOAD_UNKNOWN] == OVERLOAD_WHOLE)
 		return count;
-	shed_count(bw, at, count, (uint32_t)(w->now_ns >> WINDOW_BITS));
+	overload_count(bw, at, count, (uint32_t)(w->now_ns >> WINDOW_BITS));
 	for (unsigned k = 0; k < count; k++)
-		asked[k] = asked_of(w, burst, at[k]);
+		attempt[k] = attempt_of(w, burst, at[k]);
 	for (unsigned k = 0; k < count; k++) {
-		spoken[k] = is_of_few(bw, at[k]) ||
-		                            is_of_share(burst->hash[at[k]], now.share[SHED_UNKNOWN])
-		                    ? KNOWN
-		                    : asked_spoken(w, at[k], &asked[k]);
-		repeated += spoken[k] == REPEATED;
+		standing[k] = is_of_few(bw, at[k]) || is_of_share(burst->hash[at[k]],
+		                                                  now.share[OVERLOAD_UNKNOWN])
+		                      ? KNOWN
+		                      : attempt_standing(w, at[k], &attempt[k]);
+		repeated += standing[k] == REPEATED;
 	}
 	if (repeated * REPEATED_PART < count)
-		now.share[SHED_REPEATED] = SHED_NONE;
+		now.share[OVERLOAD_REPEATED] = OVERLOAD_WHOLE;
 	for (unsigned k = 0; k < count; k++) {
-		if (spoken[k] == KNOWN ||
-		    (spoken[k] == REPEATED &&
-		     is_of_share(burst->hash[at[k]] / SHED_NONE, now.share[SHED_REPEATED]))) {
+		if (standing[k] == KNOWN ||
+		    (standing[k] == REPEATED && is_of_share(burst->hash[at[k]] / OVERLOAD_WHOLE,
+		                                            now.share[OVERLOAD_REPEATED]))) {
 			at[left++] = at[k];
 			continue;
 		}
