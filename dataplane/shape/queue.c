@@ -62,8 +62,8 @@ static bool has_room(const struct sy_shape *s, const struct queue *q)
 	return s->waiting < common && q->count < 2 * (common - s->waiting);
 }
 
-enum sy_drop queue_admits(struct sy_shape *s, struct queue *q, unsigned precedence, uint64_t now_ns,
-                          double ns_per_byte)
+enum sy_drop queue_check(struct sy_shape *s, struct queue *q, unsigned precedence, uint64_t now_ns,
+                         double ns_per_byte)
 {
 	if (q->early[0].percent > 0) {
 		mean_follow(q, now_ns, ns_per_byte);

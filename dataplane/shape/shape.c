@@ -44,7 +44,7 @@ enum sy_drop sy_shape_put(struct sy_shape *s, struct rte_mbuf *m, unsigned servi
 	const uint32_t index = class_index(s, service, class);
 	struct queue *q = &s->node[index].queue;
 	const enum sy_drop reason =
-	        queue_admits(s, q, dscp_precedence(dscp), now_ns, s->node[0].maximum.ns_per_byte);
+	        queue_check(s, q, dscp_precedence(dscp), now_ns, s->node[0].maximum.ns_per_byte);
 	if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
 		uint64_t *n = reason == SY_DROP_SHAPING_EARLY ? &q->counts.early : &q->counts.full;
 		SY_SHAPE_COUNT(*n, 1);

@@ -99,8 +99,8 @@ static inline uint32_t class_index(const struct sy_shape *s, unsigned service, u
 
 void queue_init(struct queue *q, const struct sy_shape_class *c);
 /* May a packet of this drop precedence, 0 to 2, enter? */
-enum sy_drop queue_admits(struct sy_shape *s, struct queue *q, unsigned precedence, uint64_t now_ns,
-                          double ns_per_byte);
+enum sy_drop queue_check(struct sy_shape *s, struct queue *q, unsigned precedence, uint64_t now_ns,
+                         double ns_per_byte);
 void queue_add(struct queue *q, struct rte_mbuf *m);
 struct rte_mbuf *queue_remove(struct queue *q, uint64_t now_ns);
 

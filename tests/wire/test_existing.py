@@ -114,7 +114,7 @@ def test_blocked_clients_download_is_reset(stage, downloads, folder, family):
     text = stage.lab["forwarder"].ns.run(["curl", "-sS", f"http://{METRICS}/metrics"])
     assert 'steelyard_access_ended_sessions_total{list="edge"}' in text
     wait_until(
-        lambda: "that it no longer admits have ended" in stage.steelyard.forwarder.output(),
+        lambda: "that it no longer accepts have ended" in stage.steelyard.forwarder.output(),
         "the log says so",
     )
     write_set(path)

@@ -2,7 +2,7 @@
 /*
  * Which sources the flow directors drop before a worker sees their packets: those that the leading
  * rules of the list for all services drop by their source alone. The first rule of another kind
- * ends what is told: it might admit, count or log a packet of a later rule's sources. A thread
+ * ends what is told: it might accept, count or log a packet of a later rule's sources. A thread
  * finds the sources if they are many; if lists change meanwhile, another one follows.
  */
 #include <errno.h>

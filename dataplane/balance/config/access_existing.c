@@ -61,8 +61,8 @@ void access_ended_log(struct sy_balance *b)
 		if (sum == l->ended_logged || sum != before)
 			continue; /* nothing, or more of them may follow at once */
 		sy_log(SY_LOG_INFO, "access",
-		       "list %s: %" PRIu64 " sessions that it no longer admits have ended", l->name,
-		       sum - l->ended_logged);
+		       "list %s: %" PRIu64 " sessions that it no longer accepts have ended",
+		       l->name, sum - l->ended_logged);
 		l->ended_logged = sum;
 	}
 }

@@ -490,7 +490,7 @@ Steelyard__Forwarder__V1__AccessSet *reply_access_set(const struct model_set *s,
 
 static void record_log(const struct access_version *v, const struct access_record *r)
 {
-	static const char *const did[] = {"admits", "drops", "resets", "counts"};
+	static const char *const did[] = {"accepts", "drops", "resets", "counts"};
 	char from[SY_ADDR_TEXT], to[SY_ADDR_TEXT];
 	const struct model_list *l = v->list[r->list];
 	sy_log(SY_LOG_INFO, "access", "list %s, rule %u %s %s %s port %u to %s port %u",

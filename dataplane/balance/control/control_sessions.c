@@ -75,7 +75,8 @@ static bool state_is_validated(uint8_t state)
 	       state != SESSION_DYING && state != SESSION_UDP_BOTH_WAYS;
 }
 
-static bool filter_admits(const struct filter *f, const struct session *s, const struct endpoint *e)
+static bool filter_accepts(const struct filter *f, const struct session *s,
+                           const struct endpoint *e)
 {
 	if (f->by_client && ((s->client.d[0] ^ f->client.d[0]) & f->mask.d[0] ||
 	                     (s->client.d[1] ^ f->client.d[1]) & f->mask.d[1]))
@@ -115,7 +116,7 @@ static void copy_records(struct sy_worker *w, void *listing)
 		}
 		copy_prefetch(c, t, record);
 		const struct session *s = session_at(t, record);
-		if (!filter_admits(&c->filter, s, &c->b->endpoint[s->server]))
+		if (!filter_accepts(&c->filter, s, &c->b->endpoint[s->server]))
 			continue;
 		memcpy(c->hot[c->count], s,
 		       (1 + session_is_pair(t, record)) * sizeof(struct session));

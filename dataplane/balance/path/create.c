@@ -10,7 +10,7 @@
 
 #include <arpa/inet.h>
 
-#include "admit.h"
+#include "access_check.h"
 #include "challenge.h"
 #include "delay.h"
 #include "end.h"
@@ -409,7 +409,7 @@ static enum sy_drop creation_find_server(struct sy_worker *w, struct sy_burst *b
 	if (reason == SY_DROP_NO_SESSION && service->policy.resets & RESETS_UNKNOWN)
 		reset_unknown(w, burst, i);
 	if (reason == SY_DROP_NONE)
-		reason = admit_packet(w, burst, i, service);
+		reason = access_check_packet(w, burst, i, service);
 	return reason == SY_DROP_NONE ? schedule(w, service, &burst->view[i].tuple, server)
 	                              : reason;
 }
@@ -445,7 +445,7 @@ enum sy_drop create_ask_again(struct sy_worker *w, struct sy_burst *burst, unsig
 	enum sy_drop reason = SY_DROP_NONE;
 	if (SY_UNLIKELY(!service))
 		return SY_DROP_NONE;
-	reason = admit_packet(w, burst, i, service);
+	reason = access_check_packet(w, burst, i, service);
 	if (reason == SY_DROP_NONE && SY_READ(e->limited) & LIMITED_SESSIONS) {
 		police_undo(w, i); /* it is asked about as a whole */
 		reason = create_ask_limits(w, burst, i, server);

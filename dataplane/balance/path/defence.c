@@ -11,7 +11,7 @@
 
 #include <arpa/inet.h>
 
-#include "admit.h"
+#include "access_check.h"
 #include "challenge.h"
 #include "create.h"
 #include "locate.h"
@@ -257,14 +257,14 @@ bool join_write(struct rte_mbuf *m, const struct sy_tuple *t, const struct sy_tc
 
 /* Checks the access lists for packet i (again: its SYN passed them), before anything is spent on
  * its session. False: they refused it, and it was dropped. */
-static bool defence_admits(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                           const struct service *service, bool again)
+static bool defence_access_check(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                 const struct service *service, bool again)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	enum sy_drop reason =
-	        again ? admit_again(w, burst, i, service) : admit_packet(w, burst, i, service);
+	enum sy_drop reason = again ? access_recheck_packet(w, burst, i, service)
+	                            : access_check_packet(w, burst, i, service);
 	if (SY_LIKELY(reason == SY_DROP_NONE)) {
-		bw->burst.admitted |= UINT64_C(1) << i;
+		bw->burst.accepted |= UINT64_C(1) << i;
 		return true;
 	}
 	SY_COUNT(bw->counts[service->id].refused[refusal_of(reason)], 1);
@@ -281,7 +281,7 @@ static enum defence_result defence_meet_one_way(struct sy_worker *w, struct sy_b
 		return challenge_reset(w, burst, i, service);
 	if (!on || (v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_SYN)
 		return DEFENCE_PASSES;
-	return defence_admits(w, burst, i, service, false) &&
+	return defence_access_check(w, burst, i, service, false) &&
 	                       !unavailable_refuses(w, burst, i, service) &&
 	                       challenge_passes(w, burst, i, service,
 	                                        challenge_client(w->app, service, &v->tuple.src))
@@ -334,7 +334,7 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 	if (v->tcp_flags & SY_TCP_RST)
 		return DEFENCE_PASSES;
 	if (on && (v->tcp_flags & kinds) == SY_TCP_SYN) {
-		if (defence_admits(w, burst, i, service, false) &&
+		if (defence_access_check(w, burst, i, service, false) &&
 		    !unavailable_refuses(w, burst, i, service))
 			defence_answer(w, burst, i, service);
 		return DEFENCE_GONE;
@@ -356,7 +356,7 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 	 * sessions. */
 	validated_add_seen(b->validated, challenge_client(b, service, &v->tuple.src),
 	                   VALIDATED_CREDITS, balance_seconds(w));
-	if (!defence_admits(w, burst, i, service, true))
+	if (!defence_access_check(w, burst, i, service, true))
 		return DEFENCE_GONE;
 	if (o.timestamps)
 		sy_cookie_time_options(o.echo, &o);

@@ -11,7 +11,7 @@
 const struct access *existing_begin(struct sy_worker *w, const struct session_table *t);
 /* The table's pass is over. */
 void existing_end(struct sy_worker *w, const struct session_table *t);
-/* Does a list no longer admit this session? Counts it for the list. */
+/* Does a list no longer accept this session? Counts it for the list. */
 bool existing_is_refused(struct sy_worker *w, const struct access *a, const struct session_table *t,
                          uint32_t record);
 

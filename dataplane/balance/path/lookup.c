@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The second stage, sy_lookup_stage(): finds an index entry with each packet's tag, and prefetches
  * the session record that fast.c will verify. */
-#include "admit.h"
+#include "access_check.h"
 
 void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 {
@@ -41,5 +41,5 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 	}
 	burst_state_reset(&bw->burst);
 	if (misses && SY_UNLIKELY(SY_RCU_READ(((const struct sy_balance *)w->app)->access)))
-		admit_look(w, burst, missed, misses);
+		access_look_begin(w, burst, missed, misses);
 }

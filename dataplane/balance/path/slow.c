@@ -9,8 +9,8 @@
  * The first two end in slow_forward(), which leaves the packet to transmit; segment.h has a short
  * cut for the first.
  */
+#include "access_check.h"
 #include "address_set.h"
-#include "admit.h"
 #include "client_address.h"
 #include "client_mtu.h"
 #include "client_options.h"
@@ -324,12 +324,12 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	if (SY_LIKELY(slow.all == 0))
 		return;
 	if (SY_UNLIKELY(bw->burst.looked))
-		admit_look_on(w, burst);
+		access_look_continue(w, burst);
 	slow.begin = locate_burst(w, burst, slow.at_without, slow.without, slow.at_begin);
 	if (SY_UNLIKELY(overload_is_on(bw, burst)) && slow.begin * OVERLOAD_PART >= burst->count)
 		slow.begin = overload_drop_burst(w, burst, slow.at_begin, slow.begin);
 	if (SY_UNLIKELY(SY_RCU_READ(common.b->access)))
-		slow.begin = admit_burst(w, burst, slow.at_begin, slow.begin);
+		slow.begin = access_check_burst(w, burst, slow.at_begin, slow.begin);
 	create_prepare(w, burst, slow.at_begin, slow.begin);
 	for (unsigned k = 0; k < slow.all; k++) {
 		unsigned i = slow.at[k];

@@ -105,7 +105,7 @@ static bool slow_keeps(const struct sy_balance *b, const struct session *s, enum
 	return result == TCP_ASK ? !SY_READ(e->down) : SY_READ(e->eligible);
 }
 
-/* Keeps it, if access lists and limits of new sessions admit the connection that the SYN begins.
+/* Keeps it, if access lists and limits of new sessions accept the connection that the SYN begins.
  * False: they do not, and it was dropped. */
 static bool slow_keep(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                       struct session_table *t, enum tcp_result result)

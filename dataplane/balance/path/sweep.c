@@ -155,7 +155,7 @@ static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t re
 	return true;
 }
 
-/* Ends a session that an access list no longer admits; false: it continues. */
+/* Ends a session that an access list no longer accepts; false: it continues. */
 static __attribute__((noinline)) bool sweep_refuses(struct slice *slice, struct session_table *t,
                                                     uint32_t record)
 {

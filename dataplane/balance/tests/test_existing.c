@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Access lists with `existing: end`: a change ends the sessions that the list no longer admits, and
- * only those. */
+/* Access lists with `existing: end`: a change ends the sessions that the list no longer accepts,
+ * and only those. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -29,7 +29,7 @@ static uint32_t plain_find(const struct plain *m, uint16_t port)
 }
 
 /* Whether this range is disjoint from every other, or one contains the other and they differ. */
-static bool plain_admits(const struct plain *m, uint16_t first, uint16_t last)
+static bool plain_accepts(const struct plain *m, uint16_t first, uint16_t last)
 {
 	for (unsigned i = 0; i < m->count; i++) {
 		const struct range *r = &m->range[i];
@@ -76,7 +76,7 @@ static void test_like_plain(void **state)
 				                      m.range[i].id);
 				m.range[i] = m.range[--m.count];
 			} else if (m.count < MODEL_RANGES && last > first &&
-			           plain_admits(&m, first, last)) {
+			           plain_accepts(&m, first, last)) {
 				m.range[m.count++] =
 				        (struct range){.first = first, .last = last, .id = step};
 				next = ranges_with(r, first, last, step);

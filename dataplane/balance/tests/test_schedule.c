@@ -103,7 +103,7 @@ static void test_service_limit(void **state)
 		done += connects(f, n, 1000);
 	assert_int_equal(done, 25);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_CONNECTION_LIMIT), 15);
-	/* Lowered below the current count: existing sessions stay, no new ones are admitted. */
+	/* Lowered below the current count: existing sessions stay, no new ones are accepted. */
 	put(f, S(WRR))->max_sessions = 5;
 	commit(f);
 	assert_int_equal(harness_totals(&f->harness).live, 25);

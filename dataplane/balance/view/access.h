@@ -54,8 +54,8 @@ struct access_list {
 	bool linear;        /* asked by test[] */
 	bool protocols;     /* one of these names a protocol */
 	bool logs;          /* a rule of it does */
-	bool ends;          /* sessions that it no longer admits, also those that exist */
-	/* The counter of the rule that admits all clients which are in no set, whatever they send;
+	bool ends;          /* sessions that it no longer accepts, also those that exist */
+	/* The counter of the rule that accepts all clients which are in no set, whatever they send;
 	 * no other is to count or log them. ACCESS_ASKED: there is none. */
 	uint32_t outsiders;
 	uint16_t rules, tests;

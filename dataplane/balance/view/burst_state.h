@@ -43,11 +43,12 @@ struct charge {
 
 struct burst_state {
 	/* One bit per packet, by its number in the burst. burst_state_reset() clears them. */
-	uint64_t looked;  /* its access list look-up has begun: look up → slow path */
-	uint64_t passed;  /* of those looked: the filter lets it pass: slow path → admit.c */
-	uint64_t located; /* service[] has its service: locate.c → slow path */
-	uint64_t listed; /* of those located: the service has an access list: locate.c → admit.c */
-	uint64_t admitted; /* access lists admit it: admit.c, defence.c → admit.c */
+	uint64_t looked; /* its access list look-up has begun: look up → slow path */
+	uint64_t passed; /* of those looked: the filter lets it pass: slow path → access_check.c */
+	uint64_t located;  /* service[] has its service: locate.c → slow path */
+	uint64_t listed;   /* of those located: the service has an access list: locate.c →
+	                      access_check.c */
+	uint64_t accepted; /* access lists accept it: access_check.c, defence.c → access_check.c */
 	uint64_t prepared; /* creation[] has its server: create.c → create.c, slow path */
 	uint64_t charged;  /* limits were charged, as charge[] says: police.c → police.c */
 	uint64_t queued;   /* of those charged: it is for the event device: police.c → queued.c */
@@ -69,7 +70,7 @@ static inline uint64_t burst_bits_before(unsigned end)
 static inline void burst_state_reset(struct burst_state *s)
 {
 	s->looked = s->passed = s->located = s->listed = 0;
-	s->admitted = s->prepared = s->charged = s->queued = 0;
+	s->accepted = s->prepared = s->charged = s->queued = 0;
 }
 
 #endif

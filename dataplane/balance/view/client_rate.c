@@ -80,15 +80,15 @@ bool client_rate_take(struct client_rates *r, uint64_t client, uint64_t now_us, 
 		if (!at)
 			return true;
 		uint64_t ahead = word_ahead(word, now_us);
-		const bool admitted = ahead <= (burst - 1) * interval;
-		if (!admitted && ahead <= burst * interval)
+		const bool accepted = ahead <= (burst - 1) * interval;
+		if (!accepted && ahead <= burst * interval)
 			return false;
 		/* A time further ahead is of limits that have changed since. */
-		ahead = admitted ? ahead + interval : burst * interval;
+		ahead = accepted ? ahead + interval : burst * interval;
 		uint64_t next = tag << TIME_BITS | ((now_us + ahead) & TIME_MASK);
 		if (__atomic_compare_exchange_n(at, &word, next, false, __ATOMIC_RELAXED,
 		                                __ATOMIC_RELAXED))
-			return admitted;
+			return accepted;
 	}
 	return true;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Access lists: which new sessions they admit, what the refused ones are told, and what outlives
+/* Access lists: which new sessions they accept, what the refused ones are told, and what outlives
  * the process of it. */
 #include <arpa/inet.h>
 #include <setjmp.h>
@@ -36,7 +36,7 @@ static void first_packet(struct flows *f, struct frame *out, unsigned service, u
 }
 
 /* What the forwarder sends the client of itself stays for told(). */
-static bool is_admitted(struct flows *f, unsigned service, uint16_t port, uint16_t host)
+static bool is_accepted(struct flows *f, unsigned service, uint16_t port, uint16_t host)
 {
 	struct frame in;
 	struct rte_mbuf *m;
@@ -55,7 +55,7 @@ static void check_dropped(struct flows *f, unsigned service, uint16_t port, uint
 {
 	uint64_t before = harness_drops(&f->harness, reason);
 	uint64_t live = harness_totals(&f->harness).live;
-	assert_false(is_admitted(f, service, port, host));
+	assert_false(is_accepted(f, service, port, host));
 	assert_int_equal(harness_drops(&f->harness, reason), before + 1);
 	assert_int_equal(harness_totals(&f->harness).live, live);
 }
@@ -91,7 +91,7 @@ static uint64_t matches(struct flows *f, const char *name, unsigned rule)
 	return 0;
 }
 
-/* Hosts 256 to 511 are dropped by their prefix, port 53's by protocol; others are admitted. */
+/* Hosts 256 to 511 are dropped by their prefix, port 53's by protocol; others are accepted. */
 static void edge_put(struct changes *c, int action)
 {
 	pb_list *l = put_access_list(c, "edge", ALLOW);
@@ -110,7 +110,7 @@ static void test_actions(void **state)
 	for (unsigned s = 0; s < FLOW_SERVICES; s++) {
 		check_dropped(f, s, 4000, 0x101, SY_DROP_ACL_DROP);
 		assert_int_equal(told(f, &proto), 0);
-		assert_true(is_admitted(f, s, 4000, 1));
+		assert_true(is_accepted(f, s, 4000, 1));
 	}
 	assert_int_equal(matches(f, "edge", 0), 2);
 	assert_int_equal(matches(f, "edge", 1), 2);
@@ -126,16 +126,16 @@ static void test_actions(void **state)
 	}
 	edge_put(&c, COUNT);
 	flows_commit(f, &c);
-	assert_true(is_admitted(f, 0, 4002, 0x101));
+	assert_true(is_accepted(f, 0, 4002, 0x101));
 	assert_int_equal(matches(f, "edge", 0), 1);
 	put_global_access(&c, "");
 	delete_access_list(&c, "edge");
 	flows_commit(f, &c);
-	assert_true(is_admitted(f, 0, 4003, 0x101));
+	assert_true(is_accepted(f, 0, 4003, 0x101));
 	assert_null(f->harness.b->access);
 }
 
-/* Both lists must admit a session; the service's is its own. */
+/* Both lists must accept a session; the service's is its own. */
 static void test_service_list(void **state)
 {
 	struct flows *f = *state;
@@ -144,9 +144,9 @@ static void test_service_list(void **state)
 	edge_put(&c, ALLOW);
 	flows_commit(f, &c);
 	name_list(f, 0, "few");
-	assert_true(is_admitted(f, 0, 5000, 0x101));
+	assert_true(is_accepted(f, 0, 5000, 0x101));
 	check_dropped(f, 0, 5000, 1, SY_DROP_ACL_DROP);
-	assert_true(is_admitted(f, 1, 5000, 1)); /* another service */
+	assert_true(is_accepted(f, 1, 5000, 1)); /* another service */
 	edge_put(&c, DROP);
 	flows_commit(f, &c);
 	check_dropped(f, 0, 5001, 0x101, SY_DROP_ACL_DROP);
@@ -156,7 +156,7 @@ static void test_service_list(void **state)
 	flows_check_refused(f, &c, "is asked for all services");
 	check_dropped(f, 0, 5002, 1, SY_DROP_ACL_DROP); /* as before the refused changes */
 	name_list(f, 0, "");
-	assert_true(is_admitted(f, 0, 5003, 1));
+	assert_true(is_accepted(f, 0, 5003, 1));
 	delete_access_list(&c, "few");
 	flows_commit(f, &c);
 }
@@ -184,13 +184,13 @@ static void test_sets(void **state)
 		flows_commit(f, &c);
 		for (unsigned s = 0; s < FLOW_SERVICES; s++) {
 			check_dropped(f, s, (uint16_t)(3000 + many), 0x101, SY_DROP_ACL_DROP);
-			assert_true(is_admitted(f, s, (uint16_t)(3000 + many), 0x201));
+			assert_true(is_accepted(f, s, (uint16_t)(3000 + many), 0x201));
 		}
 		members_put(&c, "198.18.2.0", "2001:db8:c::200");
 		flows_commit(f, &c);
 		for (unsigned s = 0; s < FLOW_SERVICES; s++) {
 			check_dropped(f, s, (uint16_t)(3002 + many), 0x201, SY_DROP_ACL_DROP);
-			assert_true(is_admitted(f, s, (uint16_t)(3002 + many), 0x101));
+			assert_true(is_accepted(f, s, (uint16_t)(3002 + many), 0x101));
 		}
 		if (many)
 			check_dropped(f, 0, 3004, 0x301, SY_DROP_ACL_DROP);
@@ -201,7 +201,7 @@ static void test_sets(void **state)
 		delete_access_list(&c, "edge");
 		delete_access_set(&c, "members");
 		flows_commit(f, &c);
-		assert_true(is_admitted(f, 0, (uint16_t)(3007 + many), 0x201));
+		assert_true(is_accepted(f, 0, (uint16_t)(3007 + many), 0x201));
 		assert_null(f->harness.b->ctl->access->now.ranges);
 	}
 }
@@ -287,7 +287,7 @@ static void test_counts_stay(void **state)
 	flows_commit(f, &c);
 	assert_int_equal(matches(f, "edge", 0), 0);
 	assert_int_equal(matches(f, "edge", 1), 1);
-	assert_true(is_admitted(f, 0, 6001, 0x109));
+	assert_true(is_accepted(f, 0, 6001, 0x109));
 	assert_int_equal(matches(f, "edge", 0), 1);
 	l = put_access_list(&c, "edge", ALLOW);
 	add_access_rule(&c, l, DROP, "198.18.1.0", 24)->name = "scanners";
@@ -310,7 +310,7 @@ static void test_restarts(void **state)
 	for (unsigned life = 0; life < 4; life++) {
 		check_dropped(f, 1, (uint16_t)(7000 + life), 0x101, SY_DROP_ACL_DROP);
 		check_dropped(f, 0, (uint16_t)(7000 + life), 1, SY_DROP_ACL_DROP);
-		assert_true(is_admitted(f, 0, (uint16_t)(7000 + life), 0x201));
+		assert_true(is_accepted(f, 0, (uint16_t)(7000 + life), 0x201));
 		flows_reopen(f, 1 + life % 2, life == 2 ? TICKET : 0, life == 0);
 	}
 }
@@ -380,7 +380,7 @@ static void test_log(void **state)
 		put_global_access(&c, "edge");
 		flows_commit(f, &c);
 		for (unsigned n = 1; n <= 6; n++) {
-			assert_true(is_admitted(f, 0, (uint16_t)(port + n), 0x101));
+			assert_true(is_accepted(f, 0, (uint16_t)(port + n), 0x101));
 			assert_int_equal(logged(f, &r) - before, n / 3);
 		}
 		assert_int_equal(r.rule, 0);

@@ -2,7 +2,7 @@
 /* Asks access lists about the new sessions of a burst: those of the list for all services, then
  * those of the services' own lists, each list for all its packets together. Mostly all clients are
  * in no set: then one answer is that for all of them. */
-#include "admit.h"
+#include "access_check.h"
 
 #include <sy_plain.h>
 
@@ -35,8 +35,8 @@ static inline struct address_look packet_look(const struct address_ranges *r,
 }
 
 /* Prefetches wait for their address translation, and overlap best with nothing in between. */
-void admit_look(struct sy_worker *w, const struct sy_burst *burst, const uint8_t *at,
-                unsigned count)
+void access_look_begin(struct sy_worker *w, const struct sy_burst *burst, const uint8_t *at,
+                       unsigned count)
 {
 	const struct sy_balance *b = w->app;
 	const struct access *a = SY_RCU_READ(b->access);
@@ -58,7 +58,7 @@ void admit_look(struct sy_worker *w, const struct sy_burst *burst, const uint8_t
 		address_look_prefetch(one);
 }
 
-void admit_look_on(struct sy_worker *w, const struct sy_burst *burst)
+void access_look_continue(struct sy_worker *w, const struct sy_burst *burst)
 {
 	struct balance_worker *bw = balance_worker_of(w);
 	const unsigned n = (unsigned)__builtin_popcountll(bw->burst.looked);
@@ -120,8 +120,8 @@ static void batch_find_sets(const struct access *a, struct batch *batch)
 }
 
 /* Leaves a match for the control thread to log. */
-static void admit_report(struct sy_worker *w, const struct access_list *l, uint16_t rule,
-                         const struct sy_addr *client)
+static void access_report(struct sy_worker *w, const struct access_list *l, uint16_t rule,
+                          const struct sy_addr *client)
 {
 	struct access_worker *aw = balance_worker_of(w)->access;
 	uint32_t read = __atomic_load_n(&aw->read, __ATOMIC_ACQUIRE);
@@ -143,7 +143,7 @@ static void rule_report(struct sy_worker *w, const struct access_list *l, const 
 	                (unsigned)__builtin_popcountll(matched);
 	for (; matched; matched &= matched - 1)
 		if (++hits % r->log_every == 0)
-			admit_report(w, l, rule, batch->asked.client[__builtin_ctzll(matched)]);
+			access_report(w, l, rule, batch->asked.client[__builtin_ctzll(matched)]);
 }
 
 /* Reports the matches of all rules that log: of those that only count, and of those that decided.
@@ -177,8 +177,8 @@ static __attribute__((noinline)) void batch_report(struct sy_worker *w, const st
 }
 
 /* Tells the sender of packet i that it is refused, if the list says so. */
-static enum sy_drop admit_refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                 enum access_action action)
+static enum sy_drop access_refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                  enum access_action action)
 {
 	if (action != ACCESS_RESET)
 		return SY_DROP_ACL_DROP;
@@ -218,7 +218,7 @@ static __attribute__((noinline)) void batch_refuse(struct sy_worker *w, struct s
 			continue;
 		}
 		enum sy_drop reason =
-		        admit_refuse(w, burst, i, access_list_action(l, answer->rule[k]));
+		        access_refuse(w, burst, i, access_list_action(l, answer->rule[k]));
 		SY_COUNT(bw->counts[bw->burst.service[i]->id].refused[refusal_of(reason)], 1);
 		service_packet_drop(w, burst, i, bw->burst.service[i], reason);
 	}
@@ -256,7 +256,7 @@ batch_ask_services(struct sy_worker *w, struct sy_burst *burst, const struct acc
 }
 
 /* The sessions whose clients may be in a set, a bit each by their place in at[]; the others' are in
- * none. Those in a large table are mostly known: admit_look_on(). */
+ * none. Those in a large table are mostly known: access_look_continue(). */
 static inline uint64_t burst_look(struct sy_worker *w, const struct access *a,
                                   const struct sy_burst *burst, const uint8_t *at, unsigned count)
 {
@@ -282,7 +282,7 @@ static inline uint64_t burst_look(struct sy_worker *w, const struct access *a,
 
 /* The sessions that are to be asked about one by one, a bit each by their place in at[]. The others
  * are alike: in no set, of a service without a list, and the list for all services says the same of
- * them, which is counted, and admits them. may: those whose clients may be in a set. */
+ * them, which is counted, and accepts them. may: those whose clients may be in a set. */
 static inline uint64_t burst_single_out(struct sy_worker *w, const struct access *a, uint64_t may,
                                         const uint8_t *at, unsigned count)
 {
@@ -299,10 +299,9 @@ static inline uint64_t burst_single_out(struct sy_worker *w, const struct access
 }
 
 /* Asks about the sessions that are singled out. */
-static __attribute__((noinline)) unsigned admit_singled(struct sy_worker *w, struct sy_burst *burst,
-                                                        const struct access *a, uint8_t *at,
-                                                        unsigned count, uint64_t singled,
-                                                        uint64_t may)
+static __attribute__((noinline)) unsigned
+access_check_singly(struct sy_worker *w, struct sy_burst *burst, const struct access *a,
+                    uint8_t *at, unsigned count, uint64_t singled, uint64_t may)
 {
 	const struct balance_worker *bw = balance_worker_of(w);
 	struct access_answer answer;
@@ -337,22 +336,24 @@ static __attribute__((noinline)) unsigned admit_singled(struct sy_worker *w, str
 	return left;
 }
 
-unsigned admit_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, unsigned count)
+unsigned access_check_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at,
+                            unsigned count)
 {
 	const struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
 	const struct access *a = SY_RCU_READ(b->access);
 	if (!a || count == 0)
 		return count;
-	bw->burst.admitted = bw->burst.located; /* those without a service are never asked about */
+	bw->burst.accepted = bw->burst.located; /* those without a service are never asked about */
 	const uint64_t may = burst_look(w, a, burst, at, count);
 	const uint64_t singled = burst_single_out(w, a, may, at, count);
-	return singled ? admit_singled(w, burst, a, at, count, singled, may) : count;
+	return singled ? access_check_singly(w, burst, a, at, count, singled, may) : count;
 }
 
 /* again: its SYN was counted, and only a refusal counts now. */
-static enum sy_drop admit_one(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                              const struct access *a, const struct service *service, bool again)
+static enum sy_drop access_check_one(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                     const struct access *a, const struct service *service,
+                                     bool again)
 {
 	const struct access_list *list[2] = {
 	        a->global, service->policy.access ? a->list[service->policy.access - 1] : NULL};
@@ -366,26 +367,26 @@ static enum sy_drop admit_one(struct sy_worker *w, struct sy_burst *burst, unsig
 		if (list[k] && batch_ask(w, list[k], &batch, &answer, !again)) {
 			if (again)
 				batch_ask(w, list[k], &batch, &answer, true);
-			return admit_refuse(w, burst, i,
-			                    access_list_action(list[k], answer.rule[0]));
+			return access_refuse(w, burst, i,
+			                     access_list_action(list[k], answer.rule[0]));
 		}
 	return SY_DROP_NONE;
 }
 
-enum sy_drop admit_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                          const struct service *service)
+enum sy_drop access_check_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                 const struct service *service)
 {
 	const struct sy_balance *b = w->app;
 	const struct access *a = SY_RCU_READ(b->access);
-	if (SY_LIKELY(!a) || balance_worker_of(w)->burst.admitted >> i & 1)
+	if (SY_LIKELY(!a) || balance_worker_of(w)->burst.accepted >> i & 1)
 		return SY_DROP_NONE;
-	return admit_one(w, burst, i, a, service, false);
+	return access_check_one(w, burst, i, a, service, false);
 }
 
-enum sy_drop admit_again(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                         const struct service *service)
+enum sy_drop access_recheck_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                   const struct service *service)
 {
 	const struct sy_balance *b = w->app;
 	const struct access *a = SY_RCU_READ(b->access);
-	return SY_LIKELY(!a) ? SY_DROP_NONE : admit_one(w, burst, i, a, service, true);
+	return SY_LIKELY(!a) ? SY_DROP_NONE : access_check_one(w, burst, i, a, service, true);
 }
