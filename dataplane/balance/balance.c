@@ -17,10 +17,10 @@
 #include "event_stage.h"
 #include "fragment.h"
 #include "grow.h"
-#include "held.h"
 #include "limit_model.h"
 #include "loss.h"
 #include "model.h"
+#include "opening_queue.h"
 #include "remote.h"
 #include "repeat.h"
 #include "samples.h"
@@ -144,7 +144,7 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		bw->access = table_map(1, sizeof(*bw->access));
 		bw->limited = table_map(LIMITS, sizeof(*bw->limited));
 		bw->fragments = fragments_create(fragments_limit(b));
-		bw->held = held_create();
+		bw->opening_queue = opening_queue_create();
 		bw->repeats = repeats_create();
 		bw->delays = delays_create(b->options.max_servers);
 		bw->losses = losses_create();
@@ -153,7 +153,7 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		rc = remote_create(&bw->remote, b->workers);
 		if (!bw->share || !bw->counts || !bw->drops || !s->current || !s->position ||
 		    !s->cursor || !bw->load || !bw->access || !bw->limited || !bw->fragments ||
-		    !bw->held || !bw->repeats || !bw->delays || !bw->losses || rc)
+		    !bw->opening_queue || !bw->repeats || !bw->delays || !bw->losses || rc)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
 	}
 	return 0;
@@ -233,8 +233,8 @@ void sy_balance_detach(struct sy_balance *b)
 	for (unsigned w = 0; w < b->workers; w++) { /* while the packet buffers still exist */
 		fragments_destroy(b->worker[w].fragments);
 		b->worker[w].fragments = NULL;
-		held_destroy(b->worker[w].held);
-		b->worker[w].held = NULL;
+		opening_queue_destroy(b->worker[w].opening_queue);
+		b->worker[w].opening_queue = NULL;
 		repeats_destroy(b->worker[w].repeats);
 		b->worker[w].repeats = NULL;
 	}

@@ -43,17 +43,17 @@ unsigned sy_event_send(struct sy_event_port *p, const struct rte_event *e, unsig
 
 /* The device releases what a port holds with its next receive. For ordered events that is their
  * end. */
-static void held_forget(struct sy_event_port *p)
+static void pending_forget(struct sy_event_port *p)
 {
 	if (p->model == SY_EVENT_ORDERED && p->consumes)
-		COUNT(p->left, p->held);
-	p->held = 0;
+		COUNT(p->left, p->pending);
+	p->pending = 0;
 }
 
 unsigned sy_event_receive(struct sy_event_port *p, struct rte_event *e, unsigned count)
 {
 	uint16_t most = count < SY_EVENT_BURST ? (uint16_t)count : SY_EVENT_BURST;
-	held_forget(p);
+	pending_forget(p);
 	uint16_t got = rte_event_dequeue_burst(p->device, p->id, e, most, 0);
 	/* event_sw notices in one poll that a port has room, and uses it in the next. */
 	for (unsigned polls = 0; polls < 2 && got == 0 && p->scheduled; polls++) {
@@ -61,7 +61,7 @@ unsigned sy_event_receive(struct sy_event_port *p, struct rte_event *e, unsigned
 		got = rte_event_dequeue_burst(p->device, p->id, e, most, 0);
 	}
 	if (p->consumes)
-		p->held = got;
+		p->pending = got;
 	if (p->model != SY_EVENT_ORDERED || !p->consumes)
 		COUNT(p->left, got);
 	return got;
@@ -83,14 +83,14 @@ static unsigned give_back(struct sy_event_port *p, const struct rte_event *e, un
 void sy_event_release(struct sy_event_port *p)
 {
 	struct rte_event e[SY_EVENT_BURST];
-	if (p->held == 0 || p->model == SY_EVENT_DIRECT)
+	if (p->pending == 0 || p->model == SY_EVENT_DIRECT)
 		return;
-	for (unsigned i = 0; i < p->held; i++)
+	for (unsigned i = 0; i < p->pending; i++)
 		e[i] = (struct rte_event){.op = RTE_EVENT_OP_RELEASE};
-	unsigned done = give_back(p, e, p->held);
+	unsigned done = give_back(p, e, p->pending);
 	if (p->model == SY_EVENT_ORDERED)
 		COUNT(p->left, done);
-	p->held -= (uint16_t)done;
+	p->pending -= (uint16_t)done;
 }
 
 unsigned sy_event_finish(struct sy_event_port *p, const struct rte_event *e, unsigned count)
@@ -102,7 +102,7 @@ unsigned sy_event_finish(struct sy_event_port *p, const struct rte_event *e, uns
 		refused += e[i].op != RTE_EVENT_OP_RELEASE;
 	COUNT(p->left, dropped);
 	COUNT(p->refused, refused);
-	p->held -= (uint16_t)done;
+	p->pending -= (uint16_t)done;
 	return done;
 }
 

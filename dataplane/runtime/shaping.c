@@ -79,24 +79,25 @@ void shaping_enter(struct sy_worker *w, struct port *port, unsigned owner, struc
 	g->count = 0;
 }
 
-static void held_drop(struct sy_worker *w, struct shaping *s, enum sy_drop reason)
+static void pending_drop(struct sy_worker *w, struct shaping *s, enum sy_drop reason)
 {
-	for (unsigned i = 0; i < s->held; i++)
-		sy_packet_drop(w, s->hold[i], reason);
-	s->held = 0;
+	for (unsigned i = 0; i < s->pending; i++)
+		sy_packet_drop(w, s->pending_packet[i], reason);
+	s->pending = 0;
 }
 
-/* Sends what is held, and keeps what the device refuses. */
-static bool held_send(struct sy_worker *w, struct port *port)
+/* Sends what is pending, and keeps what the device refuses. */
+static bool pending_send(struct sy_worker *w, struct port *port)
 {
 	struct shaping *s = &port->shaping;
 	if (!SY_READ(port->up) || w->id >= port->queues) {
-		held_drop(w, s, SY_DROP_PORT_DOWN);
+		pending_drop(w, s, SY_DROP_PORT_DOWN);
 		return true;
 	}
-	const unsigned sent = transmit_now(w, port, s->hold, s->held);
-	s->held -= sent;
-	memmove(s->hold, s->hold + sent, s->held * sizeof(s->hold[0]));
+	const unsigned sent = transmit_now(w, port, s->pending_packet, s->pending);
+	s->pending -= sent;
+	memmove(s->pending_packet, s->pending_packet + sent,
+	        s->pending * sizeof(s->pending_packet[0]));
 	if (sent > 0)
 		s->refused = 0;
 	else if (s->refused++ == 0)
@@ -106,14 +107,14 @@ static bool held_send(struct sy_worker *w, struct port *port)
 	       (s->drains && (s->refused < DRAIN_TRIES || w->now_ns - s->refused_ns < DRAIN_NS));
 }
 
-/* The tree ends, and the device has refused what is held for too long. */
-static bool held_give_up(struct sy_worker *w, struct port *port)
+/* The tree ends, and the device has refused what is pending for too long. */
+static bool pending_expire(struct sy_worker *w, struct port *port)
 {
 	struct shaping *s = &port->shaping;
-	if (s->held == 0 || !s->ends || s->drains || w->now_ns < s->ends_ns)
+	if (s->pending == 0 || !s->ends || s->drains || w->now_ns < s->ends_ns)
 		return false;
-	SY_COUNT(port->counters[w->id].tx_failed, s->held);
-	held_drop(w, s, SY_DROP_TX_FULL);
+	SY_COUNT(port->counters[w->id].tx_failed, s->pending);
+	pending_drop(w, s, SY_DROP_TX_FULL);
 	return true;
 }
 
@@ -130,19 +131,19 @@ static bool shaping_port_poll(struct sy_worker *w, struct port *port)
 	struct shaping *s = &port->shaping;
 	bool work = false;
 	for (unsigned bursts = poll_max_bursts(s); bursts > 0; bursts--) {
-		if (s->held == 0)
-			s->held = sy_shape_take(s->tree, s->hold, SY_BURST, w->now_ns);
-		if (s->held == 0)
+		if (s->pending == 0)
+			s->pending = sy_shape_take(s->tree, s->pending_packet, SY_BURST, w->now_ns);
+		if (s->pending == 0)
 			break;
-		work |= held_send(w, port);
-		work |= held_give_up(w, port);
-		if (s->held > 0)
+		work |= pending_send(w, port);
+		work |= pending_expire(w, port);
+		if (s->pending > 0)
 			break;
 	}
 	s->left = sy_shape_waiting(s->tree);
 	if (SY_LIKELY(w->id < port->queues))
-		sy_shape_hold(s->tree, s->held + port->ops->sending(port, w->id));
-	if (SY_UNLIKELY(s->ends) && s->held == 0 && s->left == 0) {
+		sy_shape_hold(s->tree, s->pending + port->ops->sending(port, w->id));
+	if (SY_UNLIKELY(s->ends) && s->pending == 0 && s->left == 0) {
 		w->private->shaped &= ~(1u << port->id);
 		__atomic_store_n(&port->shaper, 0, __ATOMIC_RELEASE);
 	}
@@ -162,7 +163,7 @@ uint64_t shaping_sleep_ns(struct sy_worker *w, uint64_t longest)
 	worker_clock_read(w);
 	for (uint32_t left = w->private->shaped; left; left &= left - 1) {
 		const struct shaping *s = &w->rt->port[__builtin_ctz(left)]->shaping;
-		uint64_t next = s->held > 0 ? w->now_ns + RETRY_NS : sy_shape_next(s->tree);
+		uint64_t next = s->pending > 0 ? w->now_ns + RETRY_NS : sy_shape_next(s->tree);
 		uint64_t wait = next > w->now_ns ? next - w->now_ns : 0;
 		longest = wait < longest ? wait : longest;
 	}
@@ -337,10 +338,10 @@ void shaping_drop_all(struct sy_runtime *rt)
 		struct port *p = rt->port[i];
 		struct shaping *s = &p->shaping;
 		struct sy_worker *w = &rt->worker[owner_of(rt, p)];
-		while (s->tree && (s->held > 0 || sy_shape_waiting(s->tree) > 0)) {
-			SY_COUNT(p->counters[w->id].tx_failed, s->held);
-			held_drop(w, s, SY_DROP_TX_FULL);
-			s->held = sy_shape_take(s->tree, s->hold, SY_BURST, w->now_ns);
+		while (s->tree && (s->pending > 0 || sy_shape_waiting(s->tree) > 0)) {
+			SY_COUNT(p->counters[w->id].tx_failed, s->pending);
+			pending_drop(w, s, SY_DROP_TX_FULL);
+			s->pending = sy_shape_take(s->tree, s->pending_packet, SY_BURST, w->now_ns);
 		}
 	}
 }
@@ -348,8 +349,8 @@ void shaping_drop_all(struct sy_runtime *rt)
 void shaping_close(struct port *port)
 {
 	struct shaping *s = &port->shaping;
-	for (unsigned i = 0; i < s->held; i++)
-		rte_pktmbuf_free(s->hold[i]);
+	for (unsigned i = 0; i < s->pending; i++)
+		rte_pktmbuf_free(s->pending_packet[i]);
 	sy_shape_destroy(s->tree);
 	free(s->branch);
 	*s = (struct shaping){0};

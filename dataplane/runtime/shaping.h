@@ -22,10 +22,10 @@ struct shaping {
 	uint64_t ends_ns;
 	unsigned left; /* packets that were in the tree after the last turn */
 	/* Taken from the tree, and refused by the device. */
-	unsigned held;
+	unsigned pending;
 	unsigned refused;    /* tries in a row that sent nothing */
 	uint64_t refused_ns; /* since when */
-	struct rte_mbuf *hold[SY_BURST];
+	struct rte_mbuf *pending_packet[SY_BURST];
 };
 
 /* To which worker, + 1, this one's packets for a port go; 0: to the port. Once shaping has ended,

@@ -89,7 +89,7 @@ static void wire_put(struct direction *d, uint32_t index, uint64_t due)
 		d->counts.way_most = way;
 }
 
-static void held_release(struct direction *d, uint32_t place, uint64_t due)
+static void opening_queue_release(struct direction *d, uint32_t place, uint64_t due)
 {
 	uint32_t index = d->held[place];
 	d->held[place] = d->held[--d->held_count];
@@ -111,7 +111,7 @@ static void wire_pass(struct direction *d, uint32_t index, uint64_t due)
 			i++;
 			continue;
 		}
-		held_release(d, i, due > held->due ? due : held->due);
+		opening_queue_release(d, i, due > held->due ? due : held->due);
 	}
 }
 
@@ -226,7 +226,7 @@ void direction_advance(struct direction *d, uint64_t now)
 			i++;
 			continue;
 		}
-		held_release(d, i, due);
+		opening_queue_release(d, i, due);
 	}
 }
 
@@ -363,7 +363,8 @@ void direction_hurry(struct direction *d, uint64_t now)
 		direction_advance(d, now);
 	}
 	while (d->held_count)
-		held_release(d, 0, d->pool->packet[d->held[0]].due + d->params.reorder_delay);
+		opening_queue_release(d, 0,
+		                      d->pool->packet[d->held[0]].due + d->params.reorder_delay);
 	queue_clear(&all);
 	while (d->wire.count)
 		queue_put(&all, d->pool, heap_take(&d->wire));

@@ -57,8 +57,8 @@ static enum sy_drop create_local(struct sy_worker *w, struct session_table *t, s
 		return SY_DROP_NO_LOCAL_ADDRESS;
 	if (!session_find_port(t, &b->key, &p->search, port_is_taken))
 		return SY_DROP_NO_LOCAL_PORT;
-	if (SY_UNLIKELY(p->search.held != SESSION_NONE))
-		evict_for_port(w, t, p->search.held);
+	if (SY_UNLIKELY(p->search.victim != SESSION_NONE))
+		evict_for_port(w, t, p->search.victim);
 	s->local = p->search.local;
 	s->local_port = p->search.reply.dport;
 	*server_hash = p->search.server_hash;

@@ -4,7 +4,7 @@
 #include "end.h"
 
 #include "client_sessions.h"
-#include "held.h"
+#include "opening_queue.h"
 #include "pressure.h"
 #include "reset.h"
 
@@ -34,7 +34,7 @@ static void end_hashed(struct sy_worker *w, struct session_table *t, uint32_t re
 	const struct sy_balance *b = w->app;
 	reset_time_wait(w, s, session_cold_at(t, record));
 	if (SY_UNLIKELY(s->state == SESSION_OPENING))
-		held_drop(w, t->slot, record);
+		opening_queue_drop(w, t->slot, record);
 	pressure_end(w, t, record);
 	if (SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL))
 		client_sessions_end(w, t, record);

@@ -19,7 +19,7 @@ bool evict_session(struct sy_worker *w, struct session_table *t, uint32_t server
 void evict_embryonic(struct sy_worker *w, struct session_table *t, uint32_t server);
 /* For struct session_port_search, in a struct port_search. */
 uint32_t evict_port_cost(const struct session_port_search *search, const struct session *s);
-/* Ends the session that session_find_port() returned as `held`. */
+/* Ends the session that session_find_port() returned as `victim`. */
 void evict_for_port(struct sy_worker *w, struct session_table *t, uint32_t record);
 
 #endif

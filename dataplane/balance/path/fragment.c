@@ -475,7 +475,7 @@ enum sy_drop fragment_classify(struct sy_worker *w, struct sy_burst *burst, unsi
 		}
 		enum sy_drop reason = datagram_take(w, burst, i, (uint32_t)(hash >> 32), &key);
 		if (reason == SY_DROP_NONE)
-			burst->next[i] = SY_NEXT_HELD;
+			burst->next[i] = SY_NEXT_PENDING;
 		return reason;
 	}
 	v->tuple.sport = on_it->sport;

@@ -27,8 +27,8 @@ void fragments_destroy(struct fragments *f);
 
 /*
  * Packet i is a fragment for us. NONE: its view now has the datagram's ports, protocol and new id,
- * and it continues like any packet; or it is SY_NEXT_HELD: it waits, or SY_NEXT_STEERED to another
- * worker. Otherwise: the reason to drop it.
+ * and it continues like any packet; or it is SY_NEXT_PENDING: it waits, or SY_NEXT_STEERED to
+ * another worker. Otherwise: the reason to drop it.
  */
 enum sy_drop fragment_classify(struct sy_worker *w, struct sy_burst *burst, unsigned i);
 /* An id for the fragments of a datagram of either family, whose source is one of our addresses. */

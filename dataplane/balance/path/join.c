@@ -7,14 +7,14 @@
  *
  * In SESSION_OPENING the server has the client's SYN. Its SYN-ACK is turned into the client's ACK
  * in place, which goes through the pipeline like any packet of the client; then comes the data that
- * was held. Afterwards packets are only converted: join_convert().
+ * was queued. Afterwards packets are only converted: join_convert().
  */
 #include "join_path.h"
 
 #include <arpa/inet.h>
 
 #include "forward.h"
-#include "held.h"
+#include "opening_queue.h"
 #include "own_packet.h"
 #include "reset.h"
 #include "service_drop.h"
@@ -28,7 +28,8 @@ void join_open(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint32_t
 	s->state = SESSION_OPENING;
 	s->flags |= SESSION_SHIFTED;
 	if (opening->data)
-		held_keep(w, burst->slot[i], record, b->endpoint[s->server].service, opening->data);
+		opening_queue_add(w, burst->slot[i], record, b->endpoint[s->server].service,
+		                  opening->data);
 }
 
 void join_end(struct session_table *t, uint32_t record, const struct endpoint *e)
@@ -79,7 +80,7 @@ static bool end_by_reset(struct sy_worker *w, const struct sy_burst *burst, unsi
                          struct session *s)
 {
 	s->state = SESSION_RESET;
-	held_drop(w, burst->slot[i], burst->session[i]);
+	opening_queue_drop(w, burst->slot[i], burst->session[i]);
 	return true;
 }
 
@@ -120,9 +121,9 @@ static bool client_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 		return drop(w, burst, i, SY_DROP_OPENING);
 	if (!is_sound(w, burst, i))
 		return false;
-	burst->next[i] = SY_NEXT_HELD;
-	held_keep(w, burst->slot[i], burst->session[i], b->endpoint[s->server].service,
-	          burst->mbuf[i]);
+	burst->next[i] = SY_NEXT_PENDING;
+	opening_queue_add(w, burst->slot[i], burst->session[i], b->endpoint[s->server].service,
+	                  burst->mbuf[i]);
 	return false;
 }
 
@@ -156,9 +157,9 @@ static void ack_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		session_packet_drop(w, burst, i, s, SY_DROP_OPENING);
 		return;
 	}
-	burst->next[i] = SY_NEXT_HELD;
+	burst->next[i] = SY_NEXT_PENDING;
 	own_packet_mark(b, m);
-	held_again(w, b->endpoint[s->server].service, m);
+	opening_queue_resubmit(w, b->endpoint[s->server].service, m);
 }
 
 /* The server has refused timestamps, which the client was promised: its packets would confuse the
@@ -204,7 +205,7 @@ static bool server_answers(struct sy_worker *w, struct sy_burst *burst, unsigned
 	__atomic_signal_fence(__ATOMIC_RELEASE);
 	s->state = SESSION_ESTABLISHED;
 	ack_send(w, burst, i, s, join, &o);
-	held_release(w, burst->slot[i], burst->session[i]);
+	opening_queue_release(w, burst->slot[i], burst->session[i]);
 	return false;
 }
 

@@ -5,7 +5,7 @@
 #include <arpa/inet.h>
 
 #include "end.h"
-#include "held.h"
+#include "opening_queue.h"
 #include "reset.h"
 #include "service_drop.h"
 
@@ -45,7 +45,7 @@ static void opening_forget(struct sy_worker *w, const struct session *s)
 {
 	const struct sy_balance *b = w->app;
 	const struct session_table *t = b->table[sy_slot_of(&s->client, s->client_port)];
-	held_drop(w, t->slot, (uint32_t)(s - session_at(t, 0)));
+	opening_queue_drop(w, t->slot, (uint32_t)(s - session_at(t, 0)));
 }
 
 void reset_both_begin(struct sy_worker *w, struct session *s, unsigned heard)

@@ -86,7 +86,7 @@ static enum sy_drop choose_port(struct sy_worker *w, struct session_table *t,
 	for (unsigned n = 0; n < pool->count && n < POOL_ADDRESSES; n++) {
 		unsigned i = pool_next(pool, &s->client, &weight);
 		struct port_search p = {
-		        .search = {.held = SESSION_NONE,
+		        .search = {.victim = SESSION_NONE,
 		                   .locals = &pool->addr[i],
 		                   .local_ids = &pool->id[i],
 		                   .local_count = 1,
@@ -103,8 +103,8 @@ static enum sy_drop choose_port(struct sy_worker *w, struct session_table *t,
 		if ((e->proto == SY_PROTO_TCP || !own_port(b, t, &p, s)) &&
 		    !session_find_port(t, &b->key, &p.search, port_is_taken))
 			continue;
-		if (p.search.held != SESSION_NONE)
-			evict_for_port(w, t, p.search.held);
+		if (p.search.victim != SESSION_NONE)
+			evict_for_port(w, t, p.search.victim);
 		s->local = p.search.local;
 		s->local_port = p.search.reply.dport;
 		*server_hash = p.search.server_hash;

@@ -12,8 +12,8 @@
 #include "existing.h"
 #include "forward.h"
 #include "fragment.h"
-#include "held.h"
 #include "join_path.h"
+#include "opening_queue.h"
 #include "pressure.h"
 #include "reset.h"
 #include "reset_both.h"
@@ -265,7 +265,7 @@ void sy_balance_round(struct sy_worker *w)
 	struct balance_worker *bw = balance_worker_of(w);
 	uint64_t elapsed = w->now_ns - bw->swept_ns;
 	fragments_expire(w);
-	held_round(w);
+	opening_queue_poll(w);
 	uint64_t until = rte_rdtsc() + rte_get_tsc_hz() / 1000000 * SWEEP_ROUND_US;
 	if (elapsed > SWEEP_ELAPSED_NS)
 		elapsed = SWEEP_ELAPSED_NS;

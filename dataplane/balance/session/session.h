@@ -463,7 +463,7 @@ struct session_port_search {
 	/* output */
 	uint8_t local;        /* id */
 	uint64_t server_hash; /* of reply, for session_insert() */
-	uint32_t held;        /* SESSION_NONE; or the session to end first, which has this port */
+	uint32_t victim;      /* SESSION_NONE; or the session to end first, which has this port */
 	/* this server's cursor, from session_port_prefetch_cursor(), or NULL */
 	uint16_t *cursor;
 	/* candidate of session_port_look_ahead(), called after that: its reply, local and

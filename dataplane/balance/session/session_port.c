@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Finds a free local port for a new session, for create.c and snat_create.c. There is no bitmap:
- * the index shows which ports are held, by the tuple of the server's answers. */
+ * the index shows which ports are in use, by the tuple of the server's answers. */
 #include "session_walk.h"
 
 #include <arpa/inet.h>
@@ -109,8 +109,8 @@ static void cheapest_note(const struct session_table *t, const struct session_po
 		*o = (struct cheapest){record, cost, n, search->server_hash};
 }
 
-/* Tries `count` candidates from `first` on; their cache misses overlap. Returns how many were held
- * before the first free one, which *search then holds; `count` if none is free. */
+/* Tries `count` candidates from `first` on; their cache misses overlap. Returns how many were
+ * used before the first free one, which *search then holds; `count` if none is free. */
 static unsigned search_batch(struct session_table *t, const struct sy_hash_key *key,
                              struct session_port_search *search, const struct candidates *c,
                              unsigned first, unsigned count, session_match taken,
@@ -212,7 +212,7 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
 	/* another session may have taken its candidate since */
 	if (!search->cursor || search->ahead != *cursor)
 		search_look_ahead(t, key, search, *cursor);
-	search->held = SESSION_NONE;
+	search->victim = SESSION_NONE;
 	/* the first candidate is nearly always free; if it is not, many will not be */
 	if (SY_LIKELY(search_first(t, search, taken))) {
 		*cursor = cursor_after(&c, search, 0);
@@ -223,7 +223,7 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
 	for (unsigned count = 1; at < most; count = most - at < BATCH ? most - at : BATCH) {
 		unsigned passed = search_batch(t, key, search, &c, at, count, taken, &o);
 		at += passed;
-		search->held = SESSION_NONE;
+		search->victim = SESSION_NONE;
 		if (at >= c.home)
 			t->home_none |= bit;
 		if (passed < count) {
@@ -233,7 +233,7 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
 		if (o.record != SESSION_NONE && (at >= SESSION_PORT_PATIENCE || at == most)) {
 			search_set(search, t->slot, &c, o.n);
 			search->server_hash = o.hash;
-			search->held = o.record;
+			search->victim = o.record;
 			*cursor = cursor_after(&c, search, o.n);
 			return true;
 		}

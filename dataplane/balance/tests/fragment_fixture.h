@@ -101,7 +101,7 @@ static inline unsigned send_all(struct flows *f, unsigned port, const struct fra
 	return collect(f, 1 - port, out, MANY);
 }
 
-static inline void nothing_is_held(struct flows *f)
+static inline void nothing_is_queued(struct flows *f)
 {
 	assert_int_equal(rte_mempool_in_use_count(f->harness.rt->pool), 0);
 }

@@ -40,7 +40,7 @@ static void test_every_mode_and_order(void **state)
 			for (unsigned v6 = 0; v6 < 2; v6++)
 				for (uint16_t port = 1000; port < 1004; port++)
 					check_mode(f, modes[m], v6, port);
-		nothing_is_held(f);
+		nothing_is_queued(f);
 		for (unsigned reason = 1; reason < SY_DROP_COUNT; reason++)
 			assert_int_equal(harness_drops(&f->harness, reason), 0);
 	}
@@ -100,7 +100,7 @@ static void test_tcp(void **state)
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SESSION), before + PIECES);
 		assert_null(find(f, &fresh));
 	}
-	nothing_is_held(f);
+	nothing_is_queued(f);
 }
 
 /* A one-packet session ends with the last arriving fragment of its answer. */
@@ -150,7 +150,7 @@ static void test_duplicates(void **state)
 		}
 		join(out, send_all(f, HARNESS_WAN, &piece[1], 1, out));
 	}
-	nothing_is_held(f);
+	nothing_is_queued(f);
 }
 
 /* Fragments that overlap in part, that extend beyond the end, and a second last fragment. From then
@@ -187,7 +187,7 @@ static void test_overlaps(void **state)
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_FRAGMENT_OVERLAP), before + 3);
 		for (unsigned i = 0; i < PIECES; i++)
 			check_dropped(f, &piece[i], SY_DROP_FRAGMENT_OVERLAP);
-		nothing_is_held(f);
+		nothing_is_queued(f);
 		flows_advance(f, HARNESS_RETIRED); /* the id is free again */
 		pass(f, HARNESS_WAN, &t, n, n, true, MODE_FNAT);
 	}
@@ -216,12 +216,12 @@ static void test_waiting_ends(void **state)
 		flows_advance(f, 1);
 		before += PIECES - 1;
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_FRAGMENT_TIMEOUT), before);
-		nothing_is_held(f);
+		nothing_is_queued(f);
 		/* too late: it waits in vain itself */
 		assert_int_equal(send_all(f, HARNESS_WAN, &missing, 1, out), 0);
 		flows_advance(f, 2);
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_FRAGMENT_TIMEOUT), before + 1);
-		nothing_is_held(f);
+		nothing_is_queued(f);
 		assert_null(find(f, &t));
 	}
 }
@@ -252,7 +252,7 @@ static void test_pieces_are_bounded(void **state)
 		assert_int_equal(send_all(f, HARNESS_WAN, piece, count, out), 0);
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_FRAGMENT_TOO_MANY),
 		                 before + count);
-		nothing_is_held(f);
+		nothing_is_queued(f);
 	}
 }
 
@@ -279,7 +279,7 @@ static void test_end(void **state)
 	assert_int_equal(send_all(f, HARNESS_WAN, &piece[1], 2, out), 0);
 	flows_reopen(f, 2, 0, false);
 	pass(f, HARNESS_WAN, &t, 1, 0, true, MODE_FNAT);
-	nothing_is_held(f);
+	nothing_is_queued(f);
 }
 
 int main(void)

@@ -124,7 +124,7 @@ static void test_floods(void **state)
 		}
 	}
 	flows_advance(f, 2);
-	nothing_is_held(f);
+	nothing_is_queued(f);
 }
 
 /* Sources that have more than their share give way first, so others have all the time that there
@@ -212,7 +212,7 @@ static void test_no_capacity(void **state)
 	}
 	join(out, PIECES);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_FRAGMENT_WAIT_FULL), PIECES);
-	nothing_is_held(f);
+	nothing_is_queued(f);
 }
 
 int main(void)

@@ -364,7 +364,7 @@ static void ports_of_time_wait_come_back_early(void **state)
 	now = 999;
 	fixture_open(&f, 1024, 250);
 	while ((record[held] = port_take(&f.table, 1, 2, &found[held])) != SESSION_NONE) {
-		assert_int_equal(found[held].held, SESSION_NONE);
+		assert_int_equal(found[held].victim, SESSION_NONE);
 		session_at(&f.table, record[held++])->seen = now;
 	}
 	now = 1000;
@@ -375,7 +375,7 @@ static void ports_of_time_wait_come_back_early(void **state)
 	}
 	one = search_for(1, 2);
 	assert_true(session_find_port(&f.table, &key, &one, taken));
-	assert_int_not_equal(one.held, SESSION_NONE); /* ten seconds */
+	assert_int_not_equal(one.victim, SESSION_NONE); /* ten seconds */
 	for (uint32_t i = 0; i < held; i++)
 		session_at(&f.table, record[i])->seen = 1000;
 	one = search_for(1, 2);
@@ -386,13 +386,13 @@ static void ports_of_time_wait_come_back_early(void **state)
 		uint32_t i = 0;
 		one = search_for(1, 2);
 		assert_true(session_find_port(&f.table, &key, &one, taken));
-		assert_int_not_equal(one.held, SESSION_NONE);
-		while (record[i] != one.held)
+		assert_int_not_equal(one.victim, SESSION_NONE);
+		while (record[i] != one.victim)
 			assert_true(++i < held);
 		assert_int_equal(one.reply.dport, found[i].reply.dport);
 		assert_int_equal(one.local, found[i].local);
 		assert_true(one.server_hash == found[i].server_hash);
-		session_at(&f.table, one.held)->state = SESSION_ESTABLISHED;
+		session_at(&f.table, one.victim)->state = SESSION_ESTABLISHED;
 	}
 	one = search_for(1, 2);
 	assert_false(session_find_port(&f.table, &key, &one, taken));

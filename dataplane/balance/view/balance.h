@@ -116,11 +116,11 @@ struct balance_worker {
 	/* Packets answered because a VIP has no service on their port. Readers: relaxed. */
 	uint64_t unknown_ports[UNAVAILABLE_KINDS];
 	struct burst_state burst;
-	uint16_t ipv4_id;            /* of the last IPv4 header that we made */
-	struct fragments *fragments; /* fragment.h */
-	struct remote *remote;       /* remote.h; NULL: packets are handed over */
-	struct own_rates own;        /* of the packets that we originate */
-	struct held *held;           /* held.h */
+	uint16_t ipv4_id;                    /* of the last IPv4 header that we made */
+	struct fragments *fragments;         /* fragment.h */
+	struct remote *remote;               /* remote.h; NULL: packets are handed over */
+	struct own_rates own;                /* of the packets that we originate */
+	struct opening_queue *opening_queue; /* opening_queue.h */
 	struct overload overload;
 	struct repeats *repeats; /* repeat.h */
 	struct delays *delays;   /* delay.h */

@@ -39,7 +39,7 @@ struct sy_event_port {
 	struct sy_event *event;
 	uint8_t device, id, model;
 	bool consumes, scheduled; /* scheduled: the device works when a port asks it to */
-	uint16_t held;            /* received, and neither finished nor released */
+	uint16_t pending;         /* received, and neither finished nor released */
 	/* Events. Writer: the port's thread; readers: any. */
 	uint64_t sent, refused;
 	uint64_t left; /* taken out of the device for good */
@@ -68,7 +68,7 @@ void sy_event_close(struct sy_event *event, sy_event_lost lost, void *ctx);
 /* The port with this number. */
 struct sy_event_port *sy_event_port(struct sy_event *event, unsigned port);
 
-/* Events in the device, or held by a port. Any thread. 0: there was a moment without any. While
+/* Events in the device, or pending by a port. Any thread. 0: there was a moment without any. While
  * threads send, the number may be too large. */
 uint64_t sy_event_in_flight(const struct sy_event *event);
 

@@ -324,7 +324,7 @@ enum sy_next {
 	SY_NEXT_SENT,   /* to a port, also in pieces */
 	SY_NEXT_QUEUED, /* in a queue that sends it: the event device */
 	SY_NEXT_ANSWERED,
-	SY_NEXT_HELD,    /* a stage keeps it, and may give it to the pipeline again */
+	SY_NEXT_PENDING, /* a stage keeps it, and may give it to the pipeline again */
 	SY_NEXT_STEERED, /* to the worker that owns its slot */
 	SY_NEXT_DROPPED,
 };

@@ -14,7 +14,7 @@ static struct ring_port port;
 static void stage_divide(struct sy_worker *w, struct sy_burst *b)
 {
 	for (unsigned i = 0; i < b->count; i++) {
-		b->next[i] = SY_NEXT_HELD;
+		b->next[i] = SY_NEXT_PENDING;
 		if (sy_frame(b->mbuf[i])[0] & 1)
 			sy_packet_drop(w, b->mbuf[i], SY_DROP_NO_SERVICE);
 		else

@@ -18,7 +18,7 @@ static void stage_look(struct sy_worker *w, struct sy_burst *b)
 	for (unsigned i = 0; i < b->count; i++) {
 		handed += b->handed_over;
 		rte_pktmbuf_free(b->mbuf[i]);
-		b->next[i] = SY_NEXT_HELD;
+		b->next[i] = SY_NEXT_PENDING;
 	}
 }
 

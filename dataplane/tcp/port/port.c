@@ -149,7 +149,7 @@ static void stage_stack(struct sy_worker *w, struct sy_burst *b)
 			continue;
 		}
 		mine[count++] = b->mbuf[i];
-		b->next[i] = SY_NEXT_HELD;
+		b->next[i] = SY_NEXT_PENDING;
 	}
 	sy_stack_receive(o->stack, mine, count, w->now_ns);
 	if (o->sorts && sy_stack_levels_used(o->stack)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packets held for sessions that open, against a list of them. Its own copy of held.c: the lists
- * are looked into. */
-#include "../path/held.c"
+/* Packets queued for sessions that open, against a list of them. Its own copy of
+ * opening_queue.c: the lists are looked into. */
+#include "../path/opening_queue.c"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,10 +42,10 @@ struct item {
 	struct rte_mbuf *m;
 };
 
-/* Of all that are held, in their order. */
+/* Of all that are queued, in their order. */
 struct queue {
 	unsigned count;
-	struct item item[HELD_MAX + 1];
+	struct item item[OPENING_QUEUE_PACKETS + 1];
 };
 
 static unsigned queue_drop(struct queue *queue, unsigned at)
@@ -65,9 +65,9 @@ static unsigned queue_keep(struct queue *queue, uint32_t record, struct rte_mbuf
 			of_session++;
 			first = n;
 		}
-	if (of_session >= HELD_SESSION)
+	if (of_session >= OPENING_QUEUE_SESSION_PACKETS)
 		dropped = queue_drop(queue, first);
-	else if (queue->count == HELD_MAX)
+	else if (queue->count == OPENING_QUEUE_PACKETS)
 		dropped = queue_drop(queue, 0);
 	queue->item[queue->count++] = (struct item){record, m};
 	return dropped;
@@ -98,18 +98,18 @@ static void test_against_a_list(void **state)
 		uint32_t record = (uint32_t)rng_below(&f->rng, n < 100000 ? 300 : 5000);
 		unsigned how = (unsigned)rng_below(&f->rng, 20);
 		uint64_t dropped = harness_drops(&f->harness, SY_DROP_OPENING);
-		struct rte_mbuf *expect[HELD_SESSION], *got[WORKER_AGAIN];
+		struct rte_mbuf *expect[OPENING_QUEUE_SESSION_PACKETS], *got[WORKER_AGAIN];
 		unsigned count;
 		if (how > 1) {
 			struct rte_mbuf *m = packet(f);
-			held_keep(w, SLOT, record, OWNER, m);
+			opening_queue_add(w, SLOT, record, OWNER, m);
 			count = queue_keep(&queue, record, m);
 		} else {
 			count = queue_take(&queue, record, expect);
 			if (how == 0) {
-				held_drop(w, SLOT, record);
+				opening_queue_drop(w, SLOT, record);
 			} else {
-				held_release(w, SLOT, record);
+				opening_queue_release(w, SLOT, record);
 				assert_int_equal(taken(f, got), count);
 				assert_memory_equal(got, expect, count * sizeof(got[0]));
 				rte_pktmbuf_free_bulk(got, count);
@@ -128,36 +128,36 @@ static void test_no_room(void **state)
 {
 	struct flows *f = *state;
 	struct sy_worker *w = worker_of(f);
-	struct rte_mbuf *m[HELD_MAX], *got[WORKER_AGAIN];
+	struct rte_mbuf *m[OPENING_QUEUE_PACKETS], *got[WORKER_AGAIN];
 	uint64_t dropped = harness_drops(&f->harness, SY_DROP_OPENING);
 	for (unsigned n = 0; n < WORKER_AGAIN; n++)
 		assert_true(sy_packet_again(w, packet(f)));
-	for (unsigned n = 0; n < HELD_MAX; n += 2) {
+	for (unsigned n = 0; n < OPENING_QUEUE_PACKETS; n += 2) {
 		m[n] = packet(f);
 		m[n + 1] = packet(f);
-		held_keep(w, SLOT, n, OWNER, m[n + 1]);
-		held_again(w, OWNER, m[n]);
-		held_release(w, SLOT, n);
+		opening_queue_add(w, SLOT, n, OWNER, m[n + 1]);
+		opening_queue_resubmit(w, OWNER, m[n]);
+		opening_queue_release(w, SLOT, n);
 	}
-	held_keep(w, SLOT, 1, OWNER, packet(f));
-	held_again(w, OWNER, packet(f));
+	opening_queue_add(w, SLOT, 1, OWNER, packet(f));
+	opening_queue_resubmit(w, OWNER, packet(f));
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_OPENING), dropped + 2);
 	assert_int_equal(balance_worker_of(w)->drops[OWNER].packets[SY_DROP_OPENING], dropped + 2);
 	rte_pktmbuf_free_bulk(got, taken(f, got));
-	held_round(w);
-	assert_int_equal(taken(f, got), HELD_MAX);
+	opening_queue_poll(w);
+	assert_int_equal(taken(f, got), OPENING_QUEUE_PACKETS);
 	assert_memory_equal(got, m, sizeof(m));
-	rte_pktmbuf_free_bulk(got, HELD_MAX);
+	rte_pktmbuf_free_bulk(got, OPENING_QUEUE_PACKETS);
 }
 
 /* Others' packets do not cost a session: no bucket's list grows with their number. */
 static void test_cost(void **state)
 {
 	struct flows *f = *state;
-	const struct held *h = held_of(worker_of(f));
-	for (unsigned n = 0; n < HELD_MAX; n++)
-		held_keep(worker_of(f), SLOT, n, SERVICE_NONE, packet(f));
-	for (unsigned n = 0; n < HELD_BUCKETS; n++) {
+	const struct opening_queue *h = opening_queue_of(worker_of(f));
+	for (unsigned n = 0; n < OPENING_QUEUE_PACKETS; n++)
+		opening_queue_add(worker_of(f), SLOT, n, SERVICE_NONE, packet(f));
+	for (unsigned n = 0; n < OPENING_QUEUE_BUCKETS; n++) {
 		unsigned length = 0;
 		for (uint16_t at = h->bucket[n]; at != NONE; at = h->at[at].next)
 			length++;

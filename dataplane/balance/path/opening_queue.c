@@ -4,19 +4,20 @@
  * may have several sessions), and that of all that wait, in which the oldest is found. A packet
  * that is due has left both, and is in the order in which it goes to the pipeline.
  *
- *     held_keep() ──▶ waits ── held_release() ──▶ pipeline, if it has room, else due ──▶ pipeline
- *     held_again() ─────────────────────────────▶    (held_round() tries again)
+ *     opening_queue_add() ──▶ waits ── opening_queue_release() ──▶ pipeline, if it has room, else
+ * due ──▶ pipeline opening_queue_resubmit() ─────────────────────────────▶    (opening_queue_poll()
+ * tries again)
  */
-#include "held.h"
+#include "opening_queue.h"
 
 #include <stdlib.h>
 
 #include "service_drop.h"
 
-#define HELD_MAX     512
-#define HELD_SESSION 4
-#define HELD_BUCKETS 512
-#define NONE         UINT16_MAX
+#define OPENING_QUEUE_PACKETS         512
+#define OPENING_QUEUE_SESSION_PACKETS 4
+#define OPENING_QUEUE_BUCKETS         512
+#define NONE                          UINT16_MAX
 
 struct entry {
 	struct rte_mbuf *m;
@@ -27,28 +28,28 @@ struct entry {
 	uint16_t older, newer; /* of all that wait */
 };
 
-struct held {
+struct opening_queue {
 	uint16_t oldest, newest; /* that wait */
 	uint16_t due, due_last;
 	uint16_t free;
-	uint16_t bucket[HELD_BUCKETS];
-	struct entry at[HELD_MAX];
+	uint16_t bucket[OPENING_QUEUE_BUCKETS];
+	struct entry at[OPENING_QUEUE_PACKETS];
 };
 
-struct held *held_create(void)
+struct opening_queue *opening_queue_create(void)
 {
-	struct held *h = malloc(sizeof(*h));
+	struct opening_queue *h = malloc(sizeof(*h));
 	if (!h)
 		return NULL;
 	h->oldest = h->newest = h->due = h->due_last = NONE;
 	memset(h->bucket, 0xff, sizeof(h->bucket)); /* NONE */
-	for (uint16_t n = 0; n < HELD_MAX; n++)
-		h->at[n].next = n + 1 < HELD_MAX ? n + 1 : NONE;
+	for (uint16_t n = 0; n < OPENING_QUEUE_PACKETS; n++)
+		h->at[n].next = n + 1 < OPENING_QUEUE_PACKETS ? n + 1 : NONE;
 	h->free = 0;
 	return h;
 }
 
-void held_destroy(struct held *h)
+void opening_queue_destroy(struct opening_queue *h)
 {
 	for (uint16_t n = h ? h->oldest : NONE; n != NONE; n = h->at[n].newer)
 		rte_pktmbuf_free(h->at[n].m);
@@ -57,16 +58,16 @@ void held_destroy(struct held *h)
 	free(h);
 }
 
-static struct held *held_of(struct sy_worker *w)
+static struct opening_queue *opening_queue_of(struct sy_worker *w)
 {
-	return balance_worker_of(w)->held;
+	return balance_worker_of(w)->opening_queue;
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static uint16_t *bucket_of(struct held *h, uint8_t slot, uint32_t record)
+static uint16_t *bucket_of(struct opening_queue *h, uint8_t slot, uint32_t record)
 {
-	return &h->bucket[(record * 2654435761u ^ slot * 97u) % HELD_BUCKETS];
+	return &h->bucket[(record * 2654435761u ^ slot * 97u) % OPENING_QUEUE_BUCKETS];
 }
 
 static bool entry_is_of(const struct entry *e, uint8_t slot, uint32_t record)
@@ -74,14 +75,14 @@ static bool entry_is_of(const struct entry *e, uint8_t slot, uint32_t record)
 	return e->record == record && e->slot == slot;
 }
 
-static void entry_free(struct held *h, uint16_t n)
+static void entry_free(struct opening_queue *h, uint16_t n)
 {
 	h->at[n].next = h->free;
 	h->free = n;
 }
 
 /* Takes the entry at *from in its bucket's list out of both lists; the packet stays. */
-static uint16_t entry_take(struct held *h, uint16_t *from)
+static uint16_t entry_take(struct opening_queue *h, uint16_t *from)
 {
 	uint16_t n = *from;
 	struct entry *e = &h->at[n];
@@ -91,20 +92,20 @@ static uint16_t entry_take(struct held *h, uint16_t *from)
 	return n;
 }
 
-static void held_packet_drop(struct sy_worker *w, struct rte_mbuf *m, uint32_t service)
+static void opening_packet_drop(struct sy_worker *w, struct rte_mbuf *m, uint32_t service)
 {
 	service_count_drop(w, service, SY_DROP_OPENING);
 	sy_packet_drop(w, m, SY_DROP_OPENING);
 }
 
-static void entry_drop(struct sy_worker *w, struct held *h, uint16_t *from)
+static void entry_drop(struct sy_worker *w, struct opening_queue *h, uint16_t *from)
 {
 	uint16_t n = entry_take(h, from);
-	held_packet_drop(w, h->at[n].m, h->at[n].service);
+	opening_packet_drop(w, h->at[n].m, h->at[n].service);
 	entry_free(h, n);
 }
 
-static void oldest_drop(struct sy_worker *w, struct held *h)
+static void oldest_drop(struct sy_worker *w, struct opening_queue *h)
 {
 	const struct entry *e = &h->at[h->oldest];
 	uint16_t *from = bucket_of(h, e->slot, e->record);
@@ -114,7 +115,7 @@ static void oldest_drop(struct sy_worker *w, struct held *h)
 }
 
 /* A free entry; the oldest packet that waits makes room. NONE: all are due. */
-static uint16_t entry_new(struct sy_worker *w, struct held *h)
+static uint16_t entry_new(struct sy_worker *w, struct opening_queue *h)
 {
 	if (h->free == NONE && h->oldest != NONE)
 		oldest_drop(w, h);
@@ -124,7 +125,7 @@ static uint16_t entry_new(struct sy_worker *w, struct held *h)
 	return n;
 }
 
-static void due_add(struct held *h, uint16_t n)
+static void due_add(struct opening_queue *h, uint16_t n)
 {
 	h->at[n].next = NONE;
 	*(h->due == NONE ? &h->due : &h->at[h->due_last].next) = n;
@@ -133,21 +134,21 @@ static void due_add(struct held *h, uint16_t n)
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
-void held_keep(struct sy_worker *w, uint8_t slot, uint32_t record, uint32_t service,
-               struct rte_mbuf *m)
+void opening_queue_add(struct sy_worker *w, uint8_t slot, uint32_t record, uint32_t service,
+                       struct rte_mbuf *m)
 {
-	struct held *h = held_of(w);
+	struct opening_queue *h = opening_queue_of(w);
 	unsigned count = 0;
 	uint16_t *first = NULL;
 
 	for (uint16_t *at = bucket_of(h, slot, record); *at != NONE; at = &h->at[*at].next)
 		if (entry_is_of(&h->at[*at], slot, record) && count++ == 0)
 			first = at;
-	if (count >= HELD_SESSION)
+	if (count >= OPENING_QUEUE_SESSION_PACKETS)
 		entry_drop(w, h, first);
 	uint16_t n = entry_new(w, h);
 	if (n == NONE) {
-		held_packet_drop(w, m, service);
+		opening_packet_drop(w, m, service);
 		return;
 	}
 	uint16_t *last = bucket_of(h, slot, record);
@@ -158,9 +159,9 @@ void held_keep(struct sy_worker *w, uint8_t slot, uint32_t record, uint32_t serv
 	h->newest = *last = n;
 }
 
-void held_round(struct sy_worker *w)
+void opening_queue_poll(struct sy_worker *w)
 {
-	struct held *h = held_of(w);
+	struct opening_queue *h = opening_queue_of(w);
 
 	while (h->due != NONE) {
 		uint16_t n = h->due;
@@ -171,36 +172,36 @@ void held_round(struct sy_worker *w)
 	}
 }
 
-void held_again(struct sy_worker *w, uint32_t service, struct rte_mbuf *m)
+void opening_queue_resubmit(struct sy_worker *w, uint32_t service, struct rte_mbuf *m)
 {
-	struct held *h = held_of(w);
+	struct opening_queue *h = opening_queue_of(w);
 
 	if (h->due == NONE && sy_packet_again(w, m))
 		return;
 	uint16_t n = entry_new(w, h);
 	if (n == NONE) {
-		held_packet_drop(w, m, service);
+		opening_packet_drop(w, m, service);
 		return;
 	}
 	h->at[n].m = m;
 	due_add(h, n);
 }
 
-void held_release(struct sy_worker *w, uint8_t slot, uint32_t record)
+void opening_queue_release(struct sy_worker *w, uint8_t slot, uint32_t record)
 {
-	struct held *h = held_of(w);
+	struct opening_queue *h = opening_queue_of(w);
 
 	for (uint16_t *at = bucket_of(h, slot, record); *at != NONE;)
 		if (entry_is_of(&h->at[*at], slot, record))
 			due_add(h, entry_take(h, at));
 		else
 			at = &h->at[*at].next;
-	held_round(w);
+	opening_queue_poll(w);
 }
 
-void held_drop(struct sy_worker *w, uint8_t slot, uint32_t record)
+void opening_queue_drop(struct sy_worker *w, uint8_t slot, uint32_t record)
 {
-	struct held *h = held_of(w);
+	struct opening_queue *h = opening_queue_of(w);
 
 	for (uint16_t *at = bucket_of(h, slot, record); *at != NONE;)
 		if (entry_is_of(&h->at[*at], slot, record))
