@@ -133,7 +133,7 @@ void adjacency_drop(struct sy_runtime *rt, uint32_t index)
 	rt->adjacencies->record[index].refs--; /* the tick releases it */
 }
 
-void adjacency_ask(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr)
+void adjacency_resolve(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr)
 {
 	uint32_t i = record_find_or_make(rt, port, addr);
 	if (!i)

@@ -83,7 +83,7 @@ void adjacencies_close(struct adjacencies *a);
 uint32_t adjacency_take(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr);
 void adjacency_drop(struct sy_runtime *rt, uint32_t index);
 /* A worker has packets for a neighbour that is not in the table. */
-void adjacency_ask(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr);
+void adjacency_resolve(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr);
 /* Applies the kernel's report about a neighbour on a port. */
 void adjacency_publish(struct sy_runtime *rt, unsigned port, const struct sy_neigh *neigh,
                        bool gone);

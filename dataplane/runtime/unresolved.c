@@ -2,9 +2,10 @@
 /*
  * Packets to next hops whose MAC address is not known yet, in the order of their arrival.
  *
- * The worker requests each next hop once from the control thread, which asks the kernel. Packets
- * are dropped a second after that request, but only when the control thread has read all that the
- * kernel reported in this second: on a busy host the answer may lie unread in its socket.
+ * The worker requests each next hop once from the control thread, which queries the
+ * kernel. Packets are dropped a second after that request, but only when the control thread has
+ * read all that the kernel reported in this second: on a busy host the answer may lie unread in its
+ * socket.
  */
 #include "runtime.h"
 
@@ -13,8 +14,9 @@
 static void hop_request(struct sy_worker *w, struct unresolved_hop *hop)
 {
 	struct unresolved *u = &w->private->unresolved;
-	struct ask ask = {.addr = hop->addr, .port = hop->port};
-	hop->requested = !rte_ring_sp_enqueue_elem(w->private->asks, &ask, sizeof(ask));
+	struct neighbour_request neighbour_request = {.addr = hop->addr, .port = hop->port};
+	hop->requested = !rte_ring_sp_enqueue_elem(w->private->neighbour_requests,
+	                                           &neighbour_request, sizeof(neighbour_request));
 	if (!hop->requested)
 		return;
 	hop->request = ++u->requests;
@@ -58,7 +60,7 @@ void unresolved_add(struct sy_worker *w, struct rte_mbuf *m, const struct sy_add
 /* Returns whether the kernel had its time to resolve the hop, and the control thread to read. */
 static bool hop_is_overdue(const struct sy_worker *w, struct unresolved_hop *hop)
 {
-	uint32_t handled = SY_RCU_READ(w->private->asks_handled);
+	uint32_t handled = SY_RCU_READ(w->private->neighbour_requests_handled);
 	if (!hop->requested || (int32_t)(handled - hop->request) < 0) {
 		hop->deadline_ns = w->now_ns + WAIT_NS;
 		return false;

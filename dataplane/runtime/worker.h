@@ -24,10 +24,10 @@
 #define RING_BURSTS 8
 /* Packets to next hops that are being resolved. Linux queues about as many for each neighbour
  * (sysctl net.ipv4.neigh.default.unres_qlen_bytes). */
-#define UNRESOLVED_HOPS    64
-#define UNRESOLVED_HOP_MAX 256
-#define UNRESOLVED_MAX     1024 /* of a worker */
-#define WORKER_ASKS        256  /* pending requests to the control thread */
+#define UNRESOLVED_HOPS           64
+#define UNRESOLVED_HOP_MAX        256
+#define UNRESOLVED_MAX            1024 /* of a worker */
+#define WORKER_NEIGHBOUR_REQUESTS 256  /* pending requests to the control thread */
 
 /* The next burst of packets that other workers handed over. It is known before its turn, so its
  * packets are prefetched while the worker works on others. Between polls it is empty. */
@@ -59,7 +59,7 @@ struct unresolved_hop {
 	uint64_t deadline_ns;
 	uint64_t link; /* as adjacency's, valid during unresolved_update() like state */
 	enum adjacency_state state;
-	uint32_t request; /* its number; see asks_handled */
+	uint32_t request; /* its number; see neighbour_requests_handled */
 	uint16_t count;   /* packets; 0: the entry is free */
 	uint8_t port;
 	bool requested;
@@ -79,7 +79,7 @@ struct unresolved {
 };
 
 /* A worker's request to the control thread: to resolve a neighbour. */
-struct ask {
+struct neighbour_request {
 	struct sy_addr addr;
 	uint32_t port;
 	uint32_t reserved;
@@ -169,12 +169,12 @@ struct sy_worker_private {
 	/* Written by other threads. */
 	uint32_t asleep __attribute__((aligned(SY_CACHE_LINE))); /* see worker_sleep() */
 	struct worker_call *call;
-	struct sy_worker_post *posts; /* the latest first */
-	uint32_t neighbours_changed;  /* writer: control thread */
-	struct ring **flow_in;        /* [workers], by sender; NULL for itself */
-	struct ring **transmit_in;    /* likewise */
-	struct rte_ring *asks;        /* to the control thread */
-	uint32_t asks_handled;        /* how many of them. Writer: control thread */
+	struct sy_worker_post *posts;        /* the latest first */
+	uint32_t neighbours_changed;         /* writer: control thread */
+	struct ring **flow_in;               /* [workers], by sender; NULL for itself */
+	struct ring **transmit_in;           /* likewise */
+	struct rte_ring *neighbour_requests; /* to the control thread */
+	uint32_t neighbour_requests_handled; /* how many of them. Writer: control thread */
 };
 
 /* ---- workers.c: all workers ------------------------------------------------------------------ */

@@ -43,7 +43,8 @@ int worker_watch(struct sy_worker *w, int fd)
 static int worker_prepare(struct sy_runtime *rt, struct sy_worker *w, int core)
 {
 	struct sy_worker_private *p = rte_zmalloc("sy_worker", sizeof(*p), SY_CACHE_LINE);
-	ssize_t asks = rte_ring_get_memsize_elem(sizeof(struct ask), WORKER_ASKS);
+	ssize_t neighbour_requests = rte_ring_get_memsize_elem(sizeof(struct neighbour_request),
+	                                                       WORKER_NEIGHBOUR_REQUESTS);
 	if (!p)
 		return -ENOMEM;
 	w->private = p;
@@ -51,13 +52,15 @@ static int worker_prepare(struct sy_runtime *rt, struct sy_worker *w, int core)
 	p->cpu_wait.fd = -1;
 	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	p->asks = rte_zmalloc("sy_asks", (size_t)asks, SY_CACHE_LINE);
+	p->neighbour_requests =
+	        rte_zmalloc("sy_neighbour_requests", (size_t)neighbour_requests, SY_CACHE_LINE);
 	if (p->wake_fd < 0 || p->epoll_fd < 0)
 		return -errno;
 	if (sampler_open(w))
 		return -ENOMEM;
-	if (!p->asks ||
-	    rte_ring_init(p->asks, "sy_asks", WORKER_ASKS, RING_F_SP_ENQ | RING_F_SC_DEQ))
+	if (!p->neighbour_requests ||
+	    rte_ring_init(p->neighbour_requests, "sy_neighbour_requests", WORKER_NEIGHBOUR_REQUESTS,
+	                  RING_F_SP_ENQ | RING_F_SC_DEQ))
 		return -ENOMEM;
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET, .data.fd = p->wake_fd};
 	if (epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, p->wake_fd, &ev))
@@ -205,7 +208,7 @@ void workers_close(struct sy_runtime *rt)
 		if (p->epoll_fd >= 0)
 			close(p->epoll_fd);
 		sampler_close(&rt->worker[i]);
-		rte_free(p->asks);
+		rte_free(p->neighbour_requests);
 		rte_free(p);
 	}
 	free(rt->worker);
@@ -244,12 +247,13 @@ void workers_neighbour_changed(struct sy_runtime *rt)
 
 void workers_answer(struct sy_runtime *rt)
 {
-	struct ask ask;
+	struct neighbour_request neighbour_request;
 	for (unsigned i = 0; i < rt->workers; i++) {
 		struct sy_worker_private *p = rt->worker[i].private;
-		while (!rte_ring_sc_dequeue_elem(p->asks, &ask, sizeof(ask))) {
-			adjacency_ask(rt, ask.port, &ask.addr);
-			__atomic_fetch_add(&p->asks_handled, 1, __ATOMIC_RELEASE);
+		while (!rte_ring_sc_dequeue_elem(p->neighbour_requests, &neighbour_request,
+		                                 sizeof(neighbour_request))) {
+			adjacency_resolve(rt, neighbour_request.port, &neighbour_request.addr);
+			__atomic_fetch_add(&p->neighbour_requests_handled, 1, __ATOMIC_RELEASE);
 		}
 	}
 	posts_finish(rt);

@@ -14,18 +14,18 @@ bool access_list_may_end(const struct access_version *v, const struct access_lis
 	return true;
 }
 
-void access_ask_existing(struct sy_balance *b)
+void access_recheck_existing(struct sy_balance *b)
 {
 	struct access_model *m = b->ctl->access;
 	bool ends = false;
-	if (!m->asks)
+	if (!m->changed)
 		return;
-	m->asks = false;
+	m->changed = false;
 	for (unsigned id = 0; b->access && id < ACCESS_LISTS; id++)
 		ends |= b->access->list[id] && b->access->ends[id];
 	if (!ends)
 		return;
-	__atomic_store_n(&b->access_asks, b->access_asks + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&b->access_generation, b->access_generation + 1, __ATOMIC_RELEASE);
 }
 
 static uint64_t ended_sum(const struct sy_balance *b, unsigned id)

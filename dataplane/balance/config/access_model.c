@@ -371,7 +371,7 @@ void access_publish(struct sy_balance *b)
 		return;
 	access_swap(b, m->next);
 	m->next = NULL;
-	m->asks = true;
+	m->changed = true;
 }
 
 void access_finish(struct sy_balance *b)

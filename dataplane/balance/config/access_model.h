@@ -55,7 +55,7 @@ struct access_version {
 struct access_model {
 	struct access_version now, before; /* before: during a transaction */
 	bool touched, lists_deleted, sets_touched, sets_deleted;
-	bool asks; /* lists, sets, or which service has which list, have changed */
+	bool changed; /* lists, sets, or which service has which list, have changed */
 
 	struct set_data *data;   /* all that this process has: set_data.h */
 	unsigned saving;         /* threads that write data to the state directory */
@@ -160,7 +160,7 @@ void access_build_drop(struct access_model *m);
 /* Does the list end sessions now? Not while the data of one of its sets is missing. */
 bool access_list_may_end(const struct access_version *v, const struct access_list *l);
 /* After a transaction was published: has workers ask about existing sessions, if need be. */
-void access_ask_existing(struct sy_balance *b);
+void access_recheck_existing(struct sy_balance *b);
 /* A list begins to count, or goes on for the one that it replaces (NULL: none). */
 void access_ended_begin(const struct sy_balance *b, struct model_list *l,
                         const struct model_list *old);

@@ -59,8 +59,8 @@ struct model_limit {
 	struct limit *built; /* to be published; then NULL */
 	uint32_t replaces; /* the published limit of this name that has another id; LIMITS: none */
 	uint8_t unit;      /* enum limit_unit */
-	uint8_t asked_engine; /* Steelyard__Forwarder__V1__LimitEngine */
-	uint8_t prefix[2];    /* of clients; [1]: IPv4 */
+	uint8_t requested_engine; /* Steelyard__Forwarder__V1__LimitEngine */
+	uint8_t prefix[2];        /* of clients; [1]: IPv4 */
 };
 
 struct limit_totals {

@@ -129,7 +129,7 @@ static int read_engine(const pb_limit *pb, struct model_limit *l, struct sy_erro
 		return limit_fail(pb, err,
 		                  "a batch above the burst could never be taken: lower it");
 	uint64_t batch = pb->batch ? pb->batch : pb->burst / 10;
-	l->asked_engine = (uint8_t)pb->engine;
+	l->requested_engine = (uint8_t)pb->engine;
 	l->batch = batch > UINT32_MAX ? UINT32_MAX : batch > 0 ? (uint32_t)batch : 1;
 	if (!light)
 		l->batch = 0;
@@ -141,7 +141,7 @@ static int read_engine(const pb_limit *pb, struct model_limit *l, struct sy_erro
 static int engine_prepare(struct sy_balance *b, const struct model_limit *l, struct sy_error *err)
 {
 	struct sy_error why = {0};
-	if (engines[l->asked_engine] != SY_LIMIT_ATOMIC || b->workers == 1 || l->most > 0 ||
+	if (engines[l->requested_engine] != SY_LIMIT_ATOMIC || b->workers == 1 || l->most > 0 ||
 	    l->unit == LIMIT_SESSIONS || l->built->marks || event_stage_open(b, &why) == 0)
 		return 0;
 	if (!b->ctl->lenient)
@@ -151,17 +151,17 @@ static int engine_prepare(struct sy_balance *b, const struct model_limit *l, str
 	return 0;
 }
 
-/* What the limit's shape makes of the engine that was asked for. */
+/* What the limit's shape makes of the engine that was requested. */
 static uint8_t engine_of(const struct sy_balance *b, const struct model_limit *l, bool marks)
 {
-	const uint8_t asked = engines[l->asked_engine];
+	const uint8_t requested = engines[l->requested_engine];
 	if (l->most > 0)
 		return SY_LIMIT_CAS;
 	if (b->workers == 1)
 		return SY_LIMIT_OWN;
-	if (asked == SY_LIMIT_ATOMIC && (l->unit == LIMIT_SESSIONS || marks || !b->stage))
+	if (requested == SY_LIMIT_ATOMIC && (l->unit == LIMIT_SESSIONS || marks || !b->stage))
 		return SY_LIMIT_CAS;
-	return asked;
+	return requested;
 }
 
 uint8_t limit_engine(const struct sy_balance *b, const struct model_limit *l)
@@ -207,17 +207,19 @@ static const char *atomic_reason(const struct sy_balance *b, const struct model_
 const char *limit_engine_reason(const struct sy_balance *b, const struct model_limit *l)
 {
 	if (l->most > 0)
-		return l->asked_engine > STEELYARD__FORWARDER__V1__LIMIT_ENGINE__LIMIT_ENGINE_CAS
+		return l->requested_engine >
+		                       STEELYARD__FORWARDER__V1__LIMIT_ENGINE__LIMIT_ENGINE_CAS
 		               ? "buckets of clients come and go by one compare-and-swap, so other "
 		                 "engines are not possible"
 		               : "buckets of clients come and go by one compare-and-swap";
 	if (b->workers == 1)
 		return "there is one worker, so nobody shares the bucket";
-	if (engines[l->asked_engine] == SY_LIMIT_ATOMIC)
+	if (engines[l->requested_engine] == SY_LIMIT_ATOMIC)
 		return atomic_reason(b, l);
-	return l->asked_engine ? "it is configured"
-	                       : "several workers share the bucket, and this engine is exact and "
-	                         "needs no lock";
+	return l->requested_engine
+	               ? "it is configured"
+	               : "several workers share the bucket, and this engine is exact and "
+	                 "needs no lock";
 }
 
 /* ---- clients --------------------------------------------------------------------------------- */
@@ -258,29 +260,29 @@ static int read_within(const pb_limit *pb, struct limit_clients *c, struct sy_er
 
 static int read_clients(const pb_limit *pb, struct model_limit *l, struct sy_error *err)
 {
-	const Steelyard__Forwarder__V1__LimitClients *given = pb->clients;
-	if (!given)
+	const Steelyard__Forwarder__V1__LimitClients *request = pb->clients;
+	if (!request)
 		return 0;
-	const uint32_t prefix4 = given->prefix4 ? given->prefix4 : 32;
-	const uint32_t prefix6 = given->prefix6 ? given->prefix6 : 64;
+	const uint32_t prefix4 = request->prefix4 ? request->prefix4 : 32;
+	const uint32_t prefix6 = request->prefix6 ? request->prefix6 : 64;
 	if (prefix4 < 8 || prefix4 > 32 || prefix6 < 16 || prefix6 > 128)
 		return limit_fail(pb, err,
 		                  "a client is an IPv4 network of length 8–32, an IPv6 network of "
 		                  "16–128");
-	if (given->most > SY_LIMIT_TABLE_MOST)
+	if (request->most > SY_LIMIT_TABLE_MOST)
 		return sy_fail(err, EINVAL,
 		               "limit %s: %u buckets of clients, at most %u are possible", pb->name,
-		               given->most, SY_LIMIT_TABLE_MOST);
-	if (given->n_within > LIMIT_WITHIN)
+		               request->most, SY_LIMIT_TABLE_MOST);
+	if (request->n_within > LIMIT_WITHIN)
 		return sy_fail(err, EINVAL,
 		               "limit %s: %zu prefixes of clients, at most %u are possible",
-		               pb->name, given->n_within, LIMIT_WITHIN);
-	struct limit_clients *c = calloc(1, sizeof(*c) + given->n_within * sizeof(c->prefix[0]));
+		               pb->name, request->n_within, LIMIT_WITHIN);
+	struct limit_clients *c = calloc(1, sizeof(*c) + request->n_within * sizeof(c->prefix[0]));
 	if (!c)
 		return sy_fail(err, ENOMEM, "limit %s: no memory", pb->name);
 	l->built->clients = c;
-	l->within = (unsigned)given->n_within;
-	l->most = given->most ? given->most : 65536;
+	l->within = (unsigned)request->n_within;
+	l->most = request->most ? request->most : 65536;
 	l->prefix[0] = (uint8_t)prefix6;
 	l->prefix[1] = (uint8_t)prefix4;
 	c->mask[0] = mask_of(false, prefix6);
@@ -406,7 +408,7 @@ int limit_read(struct sy_balance *b, const pb_limit *pb, struct model_limit **ou
 
 bool limit_keeps_id(const struct model_limit *before, const struct model_limit *now)
 {
-	return before->unit == now->unit && before->asked_engine == now->asked_engine &&
+	return before->unit == now->unit && before->requested_engine == now->requested_engine &&
 	       before->batch == now->batch && before->most == now->most &&
 	       before->prefix[0] == now->prefix[0] && before->prefix[1] == now->prefix[1];
 }

@@ -423,22 +423,22 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 {
 	struct model *m = b->ctl->model;
 	struct model_service *s;
-	struct model_server given;
-	int rc = read_server(c, c->put_server, b, &s, &given, err);
+	struct model_server request;
+	int rc = read_server(c, c->put_server, b, &s, &request, err);
 	if (rc < 0 || (rc = model_touch(m, s->id, err)) < 0)
 		return rc;
-	struct model_server *server = server_find(s, &given);
+	struct model_server *server = server_find(s, &request);
 	if (server) {
-		server->weight = given.weight;
-		server->state = given.state;
-		server->backup = given.backup;
-		server->max_sessions = given.max_sessions;
-		server->check_mark = given.check_mark;
+		server->weight = request.weight;
+		server->state = request.state;
+		server->backup = request.backup;
+		server->max_sessions = request.max_sessions;
+		server->check_mark = request.check_mark;
 		return 0;
 	}
-	rc = check_host(b, s, &given, err);
+	rc = check_host(b, s, &request, err);
 	if (rc == 0)
-		rc = check_mode(b, s, &given, err);
+		rc = check_mode(b, s, &request, err);
 	if (rc < 0)
 		return rc;
 	if (s->servers == MODEL_SERVERS)
@@ -451,9 +451,9 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 	    !list_reserve((void **)&m->fresh, m->freshes, &m->fresh_capacity, sizeof(*m->fresh)))
 		return sy_fail(err, ENOMEM, "service %s: no memory for another server", s->name);
 	struct endpoint endpoint = {
-	        .addr = given.addr,
+	        .addr = request.addr,
 	        .vip = s->key.vip,
-	        .port = given.port,
+	        .port = request.port,
 	        .vport = key_is_range(&s->key) ? 0 : s->key.vport,
 	        .service = s->id,
 	        .first_port = s->key.vport,
@@ -463,15 +463,15 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 	        .mode = s->mode,
 	};
 	endpoint_form(&endpoint);
-	given.id = server_id_take(b, &endpoint);
-	if (given.id == UINT32_MAX)
+	request.id = server_id_take(b, &endpoint);
+	if (request.id == UINT32_MAX)
 		return sy_fail(err, ENOSPC,
 		               "service %s: no room for another server: there may be %u "
 		               "(--max-servers)",
 		               s->name, m->server_ids.limit);
-	m->fresh[m->freshes++] = given.id;
-	s->server[s->servers++] = given;
-	model_count_server(m, s, &given, 1);
+	m->fresh[m->freshes++] = request.id;
+	s->server[s->servers++] = request;
+	model_count_server(m, s, &request, 1);
 	return 0;
 }
 
@@ -479,15 +479,15 @@ static int delete_server(struct sy_balance *b, const model_change *c, struct sy_
 {
 	struct model *m = b->ctl->model;
 	struct model_service *s;
-	struct model_server given;
+	struct model_server request;
 	char text[SY_ADDR_TEXT];
-	int rc = read_server(c, c->delete_server, b, &s, &given, err);
+	int rc = read_server(c, c->delete_server, b, &s, &request, err);
 	if (rc < 0)
 		return rc;
-	struct model_server *server = server_find(s, &given);
+	struct model_server *server = server_find(s, &request);
 	if (!server)
 		return sy_fail(err, EINVAL, "service %s has no server %s port %u", s->name,
-		               sy_addr_format(&given.addr, text), ntohs(given.port));
+		               sy_addr_format(&request.addr, text), ntohs(request.port));
 	rc = model_touch(m, s->id, err);
 	if (rc < 0)
 		return rc;

@@ -213,8 +213,8 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 		return;
 	}
 	keep_servers(m, after);
-	b->ctl->access->asks |= after && after->policy.access &&
-	                        (!before || before->policy.access != after->policy.access);
+	b->ctl->access->changed |= after && after->policy.access &&
+	                           (!before || before->policy.access != after->policy.access);
 	if (after) {
 		if (!now) {
 			sy_log(SY_LOG_ERROR, "balance",
@@ -343,7 +343,7 @@ void model_finish(struct sy_balance *b)
 	access_finish(b);
 	limits_finish(b);
 	shaping_finish(b);
-	access_ask_existing(b);
+	access_recheck_existing(b);
 	if (m->snat_touched || (m->source_touched && b->snat))
 		snat_publish(b);
 	publish_set(b, false);

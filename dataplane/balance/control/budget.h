@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory that requests may take once unpacked. A message of few bytes can ask for much memory: two
- * bytes of an empty change become a pointer and a struct. So unpacking allocates from a budget. It
- * counts what is held by the request at hand and by all requests that wait for a commit.
+ * Memory that requests may take once unpacked. A message of few bytes can need much memory:
+ * two bytes of an empty change become a pointer and a struct. So unpacking allocates from a budget.
+ * It counts what is held by the request at hand and by all requests that wait for a commit.
  *
  * Control thread only.
  */

@@ -47,7 +47,7 @@ void control_reply(struct client *c, uint64_t id, pb_response *response)
 	if (!bytes) {
 		control_reply_error(
 		        c, id, STEELYARD__FORWARDER__V1__CODE__CODE_TOO_LARGE, 0,
-		        "the answer does not fit one message: ask with a smaller limit");
+		        "the answer does not fit one message: request with a smaller limit");
 		return;
 	}
 	steelyard__forwarder__v1__response__pack(response, bytes);
@@ -94,7 +94,7 @@ static void control_list(struct client *c, const pb_request *q)
 /* sy_balance_upgrade_answer() sends the reply, possibly before this function returns. */
 static void control_upgrade(struct client *c, const pb_request *q)
 {
-	const Steelyard__Forwarder__V1__UpgradeRequest *ask = q->upgrade;
+	const Steelyard__Forwarder__V1__UpgradeRequest *request = q->upgrade;
 	const struct sy_balance_options *o = &c->control->balance->options;
 	struct upgrade *u = &c->control->upgrade;
 	struct sy_error err = {0};
@@ -115,9 +115,9 @@ static void control_upgrade(struct client *c, const pb_request *q)
 		return;
 	}
 	const struct sy_balance_upgrade wanted = {
-	        .binary = *ask->binary ? ask->binary : NULL,
-	        .argv = ask->set_args ? (const char *const *)ask->args : NULL,
-	        .argc = ask->set_args ? (unsigned)ask->n_args : 0,
+	        .binary = *request->binary ? request->binary : NULL,
+	        .argv = request->set_args ? (const char *const *)request->args : NULL,
+	        .argc = request->set_args ? (unsigned)request->n_args : 0,
 	};
 	*u = (struct upgrade){true, c, q->id};
 	int rc = o->upgrade(o->upgrade_ctx, &wanted, &err);

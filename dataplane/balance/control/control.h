@@ -133,7 +133,7 @@ void control_accept(struct client *c, const uint8_t *bytes, size_t len);
 void waiting_add(struct waiting_request **list, struct client *c, const uint8_t *bytes, size_t len);
 
 /* The reply to every request after an upgrade. */
-#define CONTROL_SEALED "this forwarder has handed its sessions over: ask its successor"
+#define CONTROL_SEALED "this forwarder has handed its sessions over: request its successor"
 
 /* Replies with a list of sessions, possibly later (control_sessions.c). */
 void control_list_sessions(struct client *c, const pb_request *q);

@@ -126,24 +126,25 @@ static int list_one(const struct sy_balance *b,
 int list_limits(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                 struct sy_error *err)
 {
-	const Steelyard__Forwarder__V1__ListLimitsRequest *ask = q->list_limits;
+	const Steelyard__Forwarder__V1__ListLimitsRequest *request = q->list_limits;
 	struct limit_model *m = b->ctl->limits;
-	const uint32_t limit = ask->limit && ask->limit < LIST_LIMITS ? ask->limit : LIST_LIMITS;
+	const uint32_t limit =
+	        request->limit && request->limit < LIST_LIMITS ? request->limit : LIST_LIMITS;
 	Steelyard__Forwarder__V1__LimitList *l;
 	size_t bytes = 0;
 	TAKE(a, l, steelyard__forwarder__v1__limit_list__init);
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_LIMITS;
 	out->list_limits = l;
-	if (*ask->name)
-		return list_one(b, ask, a, l, err);
+	if (*request->name)
+		return list_one(b, request, a, l, err);
 	const uint32_t *sorted = limits_sorted(m);
 	TAKE_LIST(a, l->limits, limit);
 	if (!sorted)
 		return sy_fail(err, ENOMEM, "no memory for the answer");
-	uint32_t at = ask->cursor;
+	uint32_t at = request->cursor;
 	for (; at < m->limits && l->n_limits < limit && bytes < LIST_LIMIT_BYTES; at++) {
-		if (reply_stats(b, a, m->limit[sorted[at]], ask->worst, &l->limits[l->n_limits++],
-		                err) < 0)
+		if (reply_stats(b, a, m->limit[sorted[at]], request->worst,
+		                &l->limits[l->n_limits++], err) < 0)
 			return -ENOMEM;
 		bytes +=
 		        m->limit[sorted[at]]->packed_len + 64 * l->limits[l->n_limits - 1]->n_worst;

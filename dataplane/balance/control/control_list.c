@@ -197,17 +197,17 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 int control_claim(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                   struct sy_error *err)
 {
-	const Steelyard__Forwarder__V1__ClaimRequest *ask = q->claim;
+	const Steelyard__Forwarder__V1__ClaimRequest *request = q->claim;
 	Steelyard__Forwarder__V1__ClaimResult *result;
 	struct sy_addr *some;
-	TAKE_LIST(a, some, ask->n_addresses);
-	for (size_t i = 0; i < ask->n_addresses; i++) {
-		int rc = read_addr(&ask->addresses[i], "address", &some[i], err);
+	TAKE_LIST(a, some, request->n_addresses);
+	for (size_t i = 0; i < request->n_addresses; i++) {
+		int rc = read_addr(&request->addresses[i], "address", &some[i], err);
 		if (rc < 0)
 			return rc;
 	}
 	TAKE(a, result, steelyard__forwarder__v1__claim_result__init);
-	result->claimed = sy_addresses_force(b->rt, some, (unsigned)ask->n_addresses);
+	result->claimed = sy_addresses_force(b->rt, some, (unsigned)request->n_addresses);
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_CLAIM;
 	out->claim = result;
 	return 0;
@@ -359,19 +359,19 @@ int list_services(struct sy_balance *b, const pb_request *q, struct arena *a, pb
                   struct sy_error *err)
 {
 	const struct model *m = b->ctl->model;
-	const Steelyard__Forwarder__V1__ListServicesRequest *ask = q->list_services;
+	const Steelyard__Forwarder__V1__ListServicesRequest *request = q->list_services;
 	Steelyard__Forwarder__V1__ServiceList *l;
-	uint32_t limit = limit_of(ask->limit), servers = 0;
+	uint32_t limit = limit_of(request->limit), servers = 0;
 	struct service_key only;
 
-	if (ask->only && read_key(ask->only, &only, err) < 0)
+	if (request->only && read_key(request->only, &only, err) < 0)
 		return -EINVAL;
 	TAKE(a, l, steelyard__forwarder__v1__service_list__init);
 	TAKE_LIST(a, l->services, limit);
-	uint32_t id = ask->cursor;
+	uint32_t id = request->cursor;
 	for (; id < m->service_ids.fresh; id++) {
 		const struct model_service *s = m->service[id];
-		if (!s || s->snat || (ask->only && memcmp(&s->key, &only, sizeof(only)) != 0))
+		if (!s || s->snat || (request->only && memcmp(&s->key, &only, sizeof(only)) != 0))
 			continue;
 		if (l->n_services == limit || servers > LIST_SERVERS)
 			break;

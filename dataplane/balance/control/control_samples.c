@@ -89,11 +89,11 @@ static int reply_sample(struct arena *a, const struct sy_sample *s, const uint32
 }
 
 static int reply_samples(struct sy_balance *b, const struct samples *s,
-                         const Steelyard__Forwarder__V1__FetchSamplesRequest *ask, struct arena *a,
-                         Steelyard__Forwarder__V1__Samples *l)
+                         const Steelyard__Forwarder__V1__FetchSamplesRequest *request,
+                         struct arena *a, Steelyard__Forwarder__V1__Samples *l)
 {
 	uint32_t if_index[SY_MAX_PORTS] = {0};
-	size_t limit = ask->limit ? ask->limit : LIMIT_USUAL;
+	size_t limit = request->limit ? request->limit : LIMIT_USUAL;
 	limit = limit < LIMIT_MOST ? limit : LIMIT_MOST;
 	for (unsigned i = 0; i < sy_port_count(b->rt); i++) {
 		struct sy_port_info info;
@@ -105,7 +105,7 @@ static int reply_samples(struct sy_balance *b, const struct samples *s,
 		return -ENOMEM;
 	while (l->last < s->last && l->n_samples < limit) {
 		const struct sy_sample *one = &s->kept[++l->last % SAMPLES_KEPT];
-		if (one->drop == SY_DROP_NONE ? !ask->received : !ask->dropped)
+		if (one->drop == SY_DROP_NONE ? !request->received : !request->dropped)
 			continue;
 		if (reply_sample(a, one, if_index, &l->samples[l->n_samples]) < 0)
 			return -ENOMEM;
@@ -118,7 +118,7 @@ static int reply_samples(struct sy_balance *b, const struct samples *s,
 int list_samples(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                  struct sy_error *err)
 {
-	const Steelyard__Forwarder__V1__FetchSamplesRequest *ask = q->fetch_samples;
+	const Steelyard__Forwarder__V1__FetchSamplesRequest *request = q->fetch_samples;
 	struct samples *s = b->ctl->samples;
 	uint64_t now_ns = sy_clock_ns();
 	Steelyard__Forwarder__V1__Samples *l;
@@ -131,14 +131,14 @@ int list_samples(struct sy_balance *b, const pb_request *q, struct arena *a, pb_
 	}
 	if (now_ns >= s->until_ns[SY_SAMPLE_RECEIVED] && now_ns >= s->until_ns[SY_SAMPLE_DROPPED])
 		samples_forget(b, s);
-	samples_want(b, s, SY_SAMPLE_RECEIVED, ask->received, now_ns);
-	samples_want(b, s, SY_SAMPLE_DROPPED, ask->dropped, now_ns);
+	samples_want(b, s, SY_SAMPLE_RECEIVED, request->received, now_ns);
+	samples_want(b, s, SY_SAMPLE_DROPPED, request->dropped, now_ns);
 	samples_take(b, s);
-	l->last = ask->after;
-	if (ask->after == 0 || ask->after > s->last) { /* new, or of an earlier forwarder */
+	l->last = request->after;
+	if (request->after == 0 || request->after > s->last) { /* new, or of an earlier forwarder */
 		l->last = s->last;
-	} else if (ask->after < s->before) {
-		l->missed = s->before - ask->after;
+	} else if (request->after < s->before) {
+		l->missed = s->before - request->after;
 		l->last = s->before;
 	}
 	struct sy_sample_counts counts = sy_samples_count(b->rt);
@@ -146,6 +146,7 @@ int list_samples(struct sy_balance *b, const pb_request *q, struct arena *a, pb_
 	l->lost = counts.lost;
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_FETCH_SAMPLES;
 	out->fetch_samples = l;
-	return reply_samples(b, s, ask, a, l) < 0 ? sy_fail(err, ENOMEM, "no memory for the answer")
-	                                          : 0;
+	return reply_samples(b, s, request, a, l) < 0
+	               ? sy_fail(err, ENOMEM, "no memory for the answer")
+	               : 0;
 }

@@ -177,23 +177,24 @@ static int reply_session(struct sy_balance *b, const struct copy *c, unsigned i,
 	return 0;
 }
 
-static int filter_read(const Steelyard__Forwarder__V1__ListSessionsRequest *ask, struct filter *f,
-                       struct sy_error *err)
+static int filter_read(const Steelyard__Forwarder__V1__ListSessionsRequest *request,
+                       struct filter *f, struct sy_error *err)
 {
-	unsigned family_bits = (unsigned)(8 * ask->client.len);
-	*f = (struct filter){.by_client = ask->client.len > 0,
-	                     .by_service = ask->service,
-	                     .validated = ask->validated};
-	if (f->by_client && sy_addr_from_bytes(ask->client.data, ask->client.len, &f->client) < 0)
+	unsigned family_bits = (unsigned)(8 * request->client.len);
+	*f = (struct filter){.by_client = request->client.len > 0,
+	                     .by_service = request->service,
+	                     .validated = request->validated};
+	if (f->by_client &&
+	    sy_addr_from_bytes(request->client.data, request->client.len, &f->client) < 0)
 		return sy_fail(err, EINVAL, "client: an address has 4 or 16 bytes, not %zu",
-		               ask->client.len);
-	if (ask->client_bits > family_bits)
+		               request->client.len);
+	if (request->client_bits > family_bits)
 		return sy_fail(err, EINVAL, "client_bits: %u, of an address of %u bits",
-		               ask->client_bits, family_bits);
-	unsigned bits = ask->client_bits ? ask->client_bits + 128 - family_bits : 128;
+		               request->client_bits, family_bits);
+	unsigned bits = request->client_bits ? request->client_bits + 128 - family_bits : 128;
 	for (unsigned i = 0; i < bits; i++)
 		f->mask.b[i / 8] |= (uint8_t)(0x80 >> i % 8);
-	return ask->service ? read_key(ask->service, &f->service, err) : 0;
+	return request->service ? read_key(request->service, &f->service, err) : 0;
 }
 
 /* Adds what the worker has copied to the list, and moves the cursor. */
@@ -300,7 +301,7 @@ static void listing_done(void *listing)
 
 static struct listing *listing_create(struct client *c, const pb_request *q)
 {
-	const Steelyard__Forwarder__V1__ListSessionsRequest *ask = q->list_sessions;
+	const Steelyard__Forwarder__V1__ListSessionsRequest *request = q->list_sessions;
 	struct listing *l = calloc(1, sizeof(*l));
 	if (!l)
 		return NULL;
@@ -309,8 +310,9 @@ static struct listing *listing_create(struct client *c, const pb_request *q)
 	l->client = c;
 	l->request_id = q->id;
 	l->began_ns = sy_clock_ns();
-	l->limit = ask->limit > 0 && ask->limit < LIST_SESSIONS ? ask->limit : LIST_SESSIONS;
-	l->cursor = ask->cursor;
+	l->limit = request->limit > 0 && request->limit < LIST_SESSIONS ? request->limit
+	                                                                : LIST_SESSIONS;
+	l->cursor = request->cursor;
 	l->left = SCAN_RECORDS;
 	l->copy.b = c->control->balance;
 	l->post = (struct sy_worker_post){.fn = copy_records, .done = listing_done, .ctx = l};

@@ -155,19 +155,19 @@ void late_save_finish(struct control *k)
 
 static void upload_begin(struct client *c, const pb_request *q)
 {
-	const Steelyard__Forwarder__V1__PutSetDataRequest *ask = q->put_set_data;
+	const Steelyard__Forwarder__V1__PutSetDataRequest *request = q->put_set_data;
 	struct control *k = c->control;
 	struct upload *u = &k->upload;
 	free(u->data);
 	u->data = NULL;
-	if (ask->size + set_data_waiting(k->balance) > SET_WAITING_MAX)
+	if (request->size + set_data_waiting(k->balance) > SET_WAITING_MAX)
 		set_data_release_refused(k->balance, c);
-	if (ask->size + set_data_waiting(k->balance) > SET_WAITING_MAX) {
+	if (request->size + set_data_waiting(k->balance) > SET_WAITING_MAX) {
 		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_EXHAUSTED, 0,
 		                    "too much data of access sets waits for a transaction");
 		return;
 	}
-	u->data = set_data_alloc(ask->digest.data, ask->size, ask->crc32c);
+	u->data = set_data_alloc(request->digest.data, request->size, request->crc32c);
 	if (!u->data) {
 		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL, 0,
 		                    "no memory for an access set");
@@ -180,18 +180,18 @@ static void upload_begin(struct client *c, const pb_request *q)
 
 static void upload_piece(struct client *c, const pb_request *q)
 {
-	const Steelyard__Forwarder__V1__PutSetDataRequest *ask = q->put_set_data;
+	const Steelyard__Forwarder__V1__PutSetDataRequest *request = q->put_set_data;
 	struct upload *u = &c->control->upload;
-	if (u->client != c || !u->data || u->is_checking || u->have != ask->offset ||
-	    u->data->size != ask->size || u->data->crc32c != ask->crc32c ||
-	    memcmp(u->data->digest, ask->digest.data, SET_DIGEST) != 0) {
+	if (u->client != c || !u->data || u->is_checking || u->have != request->offset ||
+	    u->data->size != request->size || u->data->crc32c != request->crc32c ||
+	    memcmp(u->data->digest, request->digest.data, SET_DIGEST) != 0) {
 		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_INVALID, 0,
 		                    "not the next piece of the set that this connection sends: "
 		                    "begin it anew");
 		return;
 	}
-	memcpy(u->data->bytes + u->have, ask->piece.data, ask->piece.len);
-	u->have += ask->piece.len;
+	memcpy(u->data->bytes + u->have, request->piece.data, request->piece.len);
+	u->have += request->piece.len;
 	if (u->have == u->data->size)
 		upload_check_begin(c->control, q->id);
 	else
@@ -215,20 +215,21 @@ static void upload_begin_later(struct client *c, const pb_request *q)
 
 void upload_take(struct client *c, const pb_request *q)
 {
-	const Steelyard__Forwarder__V1__PutSetDataRequest *ask = q->put_set_data;
-	if (ask->digest.len != SET_DIGEST || ask->size < SET_HEAD || ask->size > SET_SIZE_MAX ||
-	    ask->offset > ask->size || ask->piece.len > ask->size - ask->offset) {
+	const Steelyard__Forwarder__V1__PutSetDataRequest *request = q->put_set_data;
+	if (request->digest.len != SET_DIGEST || request->size < SET_HEAD ||
+	    request->size > SET_SIZE_MAX || request->offset > request->size ||
+	    request->piece.len > request->size - request->offset) {
 		control_reply_error(c, q->id, STEELYARD__FORWARDER__V1__CODE__CODE_INVALID, 0,
 		                    "the data of an access set has a digest of 32 bytes, and a "
 		                    "size within the limit in which all pieces lie");
 		return;
 	}
-	struct set_data *known = set_data_find(c->control->balance, ask->digest.data);
+	struct set_data *known = set_data_find(c->control->balance, request->digest.data);
 	if (known) {
 		known->sender = c;
 		known->refused = false;
 		upload_reply(c, q->id, known->size);
-	} else if (ask->offset == 0 && ask->piece.len == 0) {
+	} else if (request->offset == 0 && request->piece.len == 0) {
 		if (c->control->upload.is_checking)
 			upload_begin_later(c, q);
 		else

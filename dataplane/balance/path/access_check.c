@@ -72,50 +72,50 @@ void access_look_continue(struct sy_worker *w, const struct sy_burst *burst)
 	}
 }
 
-/* Packets that would begin sessions, and what the lists are asked. */
+/* Packets that would begin sessions, and what the lists are evaluated with. */
 struct batch {
 	uint8_t at[SY_BURST];
 	uint64_t may; /* clients that may be in a set: a bit each */
-	struct access_asked asked;
+	struct access_query query;
 };
 
 static inline void batch_add(struct batch *batch, const struct sy_burst *burst, unsigned i)
 {
-	struct access_asked *asked = &batch->asked;
+	struct access_query *query = &batch->query;
 	const struct sy_view *v = &burst->view[i];
-	batch->at[asked->count] = (uint8_t)i;
-	asked->client[asked->count] = &v->tuple.src;
-	asked->proto[asked->count++] = v->proto;
+	batch->at[query->count] = (uint8_t)i;
+	query->client[query->count] = &v->tuple.src;
+	query->proto[query->count++] = v->proto;
 }
 
 static inline void batch_copy(struct batch *to, const struct batch *from, unsigned k)
 {
-	const unsigned n = to->asked.count++;
+	const unsigned n = to->query.count++;
 	to->at[n] = from->at[k];
-	to->asked.client[n] = from->asked.client[k];
-	to->asked.proto[n] = from->asked.proto[k];
-	to->asked.sets[n] = from->asked.sets[k];
-	to->asked.members |= (uint64_t)(from->asked.sets[k] != 0) << n;
+	to->query.client[n] = from->query.client[k];
+	to->query.proto[n] = from->query.proto[k];
+	to->query.sets[n] = from->query.sets[k];
+	to->query.members |= (uint64_t)(from->query.sets[k] != 0) << n;
 }
 
 /* Finds out of which sets the clients are members. */
 static void batch_find_sets(const struct access *a, struct batch *batch)
 {
-	struct access_asked *asked = &batch->asked;
+	struct access_query *query = &batch->query;
 	const struct sy_addr *client[SY_BURST];
 	uint32_t sets[SY_BURST];
 	unsigned n = 0;
-	asked->members = 0;
-	memset(asked->sets, 0, asked->count * sizeof(asked->sets[0]));
+	query->members = 0;
+	memset(query->sets, 0, query->count * sizeof(query->sets[0]));
 	if (!a->ranges || !batch->may)
 		return;
 	for (uint64_t left = batch->may; left; left &= left - 1)
-		client[n++] = asked->client[__builtin_ctzll(left)];
+		client[n++] = query->client[__builtin_ctzll(left)];
 	address_ranges_find(a->ranges, client, sets, n);
 	n = 0;
 	for (uint64_t left = batch->may; left; left &= left - 1, n++) {
-		asked->sets[__builtin_ctzll(left)] = sets[n];
-		asked->members |= sets[n] ? left & -left : 0;
+		query->sets[__builtin_ctzll(left)] = sets[n];
+		query->members |= sets[n] ? left & -left : 0;
 	}
 }
 
@@ -143,7 +143,7 @@ static void rule_report(struct sy_worker *w, const struct access_list *l, const 
 	                (unsigned)__builtin_popcountll(matched);
 	for (; matched; matched &= matched - 1)
 		if (++hits % r->log_every == 0)
-			access_report(w, l, rule, batch->asked.client[__builtin_ctzll(matched)]);
+			access_report(w, l, rule, batch->query.client[__builtin_ctzll(matched)]);
 }
 
 /* Reports the matches of all rules that log: of those that only count, and of those that decided.
@@ -152,7 +152,7 @@ static __attribute__((noinline)) void batch_report(struct sy_worker *w, const st
                                                    const struct batch *batch,
                                                    const struct access_answer *answer)
 {
-	const unsigned count = RTE_MIN(batch->asked.count, (unsigned)SY_BURST);
+	const unsigned count = RTE_MIN(batch->query.count, (unsigned)SY_BURST);
 	uint64_t left = 0; /* sessions of rules that log, and that are not reported yet */
 	for (unsigned c = 1; l->counting_logs >> c; c++) {
 		uint64_t matched = 0;
@@ -191,11 +191,11 @@ static enum sy_drop access_refuse(struct sy_worker *w, struct sy_burst *burst, u
 
 /* Asks one list; returns the refused sessions, a bit each by their place in the batch. count:
  * counts and reports what matched. */
-static uint64_t batch_ask(struct sy_worker *w, const struct access_list *l,
-                          const struct batch *batch, struct access_answer *answer, bool count)
+static uint64_t batch_evaluate(struct sy_worker *w, const struct access_list *l,
+                               const struct batch *batch, struct access_answer *answer, bool count)
 {
 	struct access_worker *aw = balance_worker_of(w)->access;
-	uint64_t refused = access_list_ask(l, &batch->asked, count ? aw->hits : NULL, answer);
+	uint64_t refused = access_list_evaluate(l, &batch->query, count ? aw->hits : NULL, answer);
 	if (SY_UNLIKELY(l->logs) && count)
 		batch_report(w, l, batch, answer);
 	return refused;
@@ -208,9 +208,9 @@ static __attribute__((noinline)) void batch_refuse(struct sy_worker *w, struct s
                                                    const struct access_answer *answer)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	const unsigned count = batch->asked.count;
-	batch->asked.count = 0;
-	batch->asked.members = 0;
+	const unsigned count = batch->query.count;
+	batch->query.count = 0;
+	batch->query.members = 0;
 	for (unsigned k = 0; k < count; k++) {
 		const unsigned i = batch->at[k];
 		if (!(refused >> k & 1)) {
@@ -227,8 +227,8 @@ static __attribute__((noinline)) void batch_refuse(struct sy_worker *w, struct s
 /* Asks the services' own lists, those of one list together. waiting: those whose service has a
  * list, a bit each by their place in the batch. Returns whether it refused any. */
 static __attribute__((noinline)) bool
-batch_ask_services(struct sy_worker *w, struct sy_burst *burst, const struct access *a,
-                   const struct batch *batch, uint64_t waiting)
+batch_evaluate_services(struct sy_worker *w, struct sy_burst *burst, const struct access *a,
+                        const struct batch *batch, uint64_t waiting)
 {
 	const struct balance_worker *bw = balance_worker_of(w);
 	struct access_answer answer;
@@ -238,8 +238,8 @@ batch_ask_services(struct sy_worker *w, struct sy_burst *burst, const struct acc
 		const uint16_t id = bw->burst.service[batch->at[first]]->policy.access;
 		const struct access_list *l = a->list[id - 1];
 		struct batch part;
-		part.asked.count = 0;
-		part.asked.members = 0;
+		part.query.count = 0;
+		part.query.members = 0;
 		for (uint64_t left = waiting; left; left &= left - 1) {
 			unsigned k = (unsigned)__builtin_ctzll(left);
 			if (bw->burst.service[batch->at[k]]->policy.access != id)
@@ -247,7 +247,7 @@ batch_ask_services(struct sy_worker *w, struct sy_burst *burst, const struct acc
 			waiting &= ~(UINT64_C(1) << k);
 			batch_copy(&part, batch, k);
 		}
-		uint64_t refused = l ? batch_ask(w, l, &part, &answer, true) : 0;
+		uint64_t refused = l ? batch_evaluate(w, l, &part, &answer, true) : 0;
 		if (refused)
 			batch_refuse(w, burst, l, &part, refused, &answer);
 		any |= refused != 0;
@@ -280,7 +280,7 @@ static inline uint64_t burst_look(struct sy_worker *w, const struct access *a,
 	return may;
 }
 
-/* The sessions that are to be asked about one by one, a bit each by their place in at[]. The others
+/* The packets that are to be checked one by one, a bit each by their place in at[]. The others
  * are alike: in no set, of a service without a list, and the list for all services says the same of
  * them, which is counted, and accepts them. may: those whose clients may be in a set. */
 static inline uint64_t burst_single_out(struct sy_worker *w, const struct access *a, uint64_t may,
@@ -309,25 +309,25 @@ access_check_singly(struct sy_worker *w, struct sy_burst *burst, const struct ac
 	bool any = false;
 	struct batch batch;
 	unsigned left = 0;
-	batch.asked.count = 0;
+	batch.query.count = 0;
 	batch.may = 0;
 	for (; singled; singled &= singled - 1) {
 		const unsigned k = (unsigned)__builtin_ctzll(singled);
-		batch.may |= (may >> k & 1) << batch.asked.count;
+		batch.may |= (may >> k & 1) << batch.query.count;
 		batch_add(&batch, burst, at[k]);
 	}
 	batch_find_sets(a, &batch);
 	if (a->global)
-		refused = batch_ask(w, a->global, &batch, &answer, true);
+		refused = batch_evaluate(w, a->global, &batch, &answer, true);
 	if (SY_UNLIKELY(refused)) {
 		batch_refuse(w, burst, a->global, &batch, refused, &answer);
 		any = true;
 	}
 	/* GCC with sanitizers does not see that a batch is a burst at most. */
-	for (unsigned k = 0; bw->burst.listed && k < batch.asked.count && k < SY_BURST; k++)
+	for (unsigned k = 0; bw->burst.listed && k < batch.query.count && k < SY_BURST; k++)
 		waiting |= (bw->burst.listed >> batch.at[k] & 1) << k;
 	if (waiting)
-		any |= batch_ask_services(w, burst, a, &batch, waiting);
+		any |= batch_evaluate_services(w, burst, a, &batch, waiting);
 	if (SY_LIKELY(!any))
 		return count;
 	for (unsigned k = 0; k < count; k++)
@@ -344,7 +344,8 @@ unsigned access_check_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t
 	const struct access *a = SY_RCU_READ(b->access);
 	if (!a || count == 0)
 		return count;
-	bw->burst.accepted = bw->burst.located; /* those without a service are never asked about */
+	bw->burst.accepted =
+	        bw->burst.located; /* the lists are not evaluated for packets without a service */
 	const uint64_t may = burst_look(w, a, burst, at, count);
 	const uint64_t singled = burst_single_out(w, a, may, at, count);
 	return singled ? access_check_singly(w, burst, a, at, count, singled, may) : count;
@@ -359,14 +360,14 @@ static enum sy_drop access_check_one(struct sy_worker *w, struct sy_burst *burst
 	        a->global, service->policy.access ? a->list[service->policy.access - 1] : NULL};
 	struct access_answer answer;
 	struct batch batch;
-	batch.asked.count = 0;
+	batch.query.count = 0;
 	batch_add(&batch, burst, i);
 	batch.may = 1;
 	batch_find_sets(a, &batch);
 	for (unsigned k = 0; k < 2; k++)
-		if (list[k] && batch_ask(w, list[k], &batch, &answer, !again)) {
+		if (list[k] && batch_evaluate(w, list[k], &batch, &answer, !again)) {
 			if (again)
-				batch_ask(w, list[k], &batch, &answer, true);
+				batch_evaluate(w, list[k], &batch, &answer, true);
 			return access_refuse(w, burst, i,
 			                     access_list_action(list[k], answer.rule[0]));
 		}

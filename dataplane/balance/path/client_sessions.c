@@ -26,7 +26,7 @@ bool client_sessions_has_place(const struct sy_balance *b, const struct service 
 }
 
 /* Does the client have to show its address for this session to count? One-way: nobody can tell. */
-static bool is_asked_for(const struct sy_balance *b, const struct session *s)
+static bool client_is_limited(const struct sy_balance *b, const struct session *s)
 {
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct service *service = endpoint_service(b, e);
@@ -38,7 +38,7 @@ void client_sessions_expect(struct sy_worker *w, const struct sy_burst *burst, u
 	const struct sy_balance *b = w->app;
 	struct session_table *t = b->table[burst->slot[i]];
 	const struct session *s = session_at(t, burst->session[i]);
-	if (s->state == SESSION_SYN_RECEIVED && is_asked_for(b, s))
+	if (s->state == SESSION_SYN_RECEIVED && client_is_limited(b, s))
 		session_cold_at(t, burst->session[i])->client_fin =
 		        ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), &burst->view[i])->seq) + 1;
 }
@@ -55,7 +55,7 @@ bool client_sessions_shows_nothing(struct sy_worker *w, const struct sy_burst *b
 	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
 	bool shown;
 	if ((s->state != SESSION_SYN_RECEIVED && s->state != SESSION_RESET) ||
-	    s->flags & SESSION_CLIENT_FIN || !cold->client_fin || !is_asked_for(b, s))
+	    s->flags & SESSION_CLIENT_FIN || !cold->client_fin || !client_is_limited(b, s))
 		return false;
 	if (burst->direction[i] == SESSION_CLIENT)
 		shown = v->tcp_flags & SY_TCP_ACK &&

@@ -423,8 +423,8 @@ void create_cancel(struct sy_worker *w, unsigned i)
 }
 
 /* Asks the limits of the session's server. NONE, or why they refuse it. */
-static enum sy_drop create_ask_limits(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                      uint32_t server)
+static enum sy_drop create_check_limits(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                        uint32_t server)
 {
 	const struct sy_balance *b = w->app;
 	const struct sy_view *v = &burst->view[i];
@@ -433,11 +433,11 @@ static enum sy_drop create_ask_limits(struct sy_worker *w, struct sy_burst *burs
 	const struct police_packet p = {server, &v->tuple.src, SESSION_CLIENT,
 	                                (uint16_t)(v->frame_len - v->l3), true};
 	police_class(b, burst->mbuf[i], &b->endpoint[server]);
-	return police_ask(w, burst, i, &p);
+	return police_check(w, burst, i, &p);
 }
 
-enum sy_drop create_ask_again(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                              uint32_t server)
+enum sy_drop create_recheck(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                            uint32_t server)
 {
 	const struct sy_balance *b = w->app;
 	const struct endpoint *e = &b->endpoint[server];
@@ -448,7 +448,7 @@ enum sy_drop create_ask_again(struct sy_worker *w, struct sy_burst *burst, unsig
 	reason = access_check_packet(w, burst, i, service);
 	if (reason == SY_DROP_NONE && SY_READ(e->limited) & LIMITED_SESSIONS) {
 		police_undo(w, i); /* it is asked about as a whole */
-		reason = create_ask_limits(w, burst, i, server);
+		reason = create_check_limits(w, burst, i, server);
 	}
 	if (reason != SY_DROP_NONE)
 		SY_COUNT(balance_worker_of(w)->counts[service->id].refused[refusal_of(reason)], 1);
@@ -492,7 +492,7 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		return SESSION_NONE;
 	}
 	uint32_t record = SESSION_NONE;
-	*reason = create_ask_limits(w, burst, i, creation->server);
+	*reason = create_check_limits(w, burst, i, creation->server);
 	if (*reason == SY_DROP_NONE)
 		record = create_with_server(w, burst, i, creation, opening, reason);
 	if (record == SESSION_NONE) {

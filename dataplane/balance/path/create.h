@@ -55,8 +55,8 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         const struct join_opening *opening, enum sy_drop *reason);
 /* Asks the access lists and limits about packet i, a SYN that begins a connection under the tuple
  * of a session of this server. NONE, or why it is to be dropped. */
-enum sy_drop create_ask_again(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                              uint32_t server);
+enum sy_drop create_recheck(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                            uint32_t server);
 
 /* ---- snat_create.c --------------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@ const struct access *existing_begin(struct sy_worker *w, const struct session_ta
 	const struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
 	/* Published after the lists: who sees it sees them, also when it creates sessions. */
-	uint32_t now = __atomic_load_n(&b->access_asks, __ATOMIC_ACQUIRE);
+	uint32_t now = __atomic_load_n(&b->access_generation, __ATOMIC_ACQUIRE);
 	if (t->sweep_at == 0)
 		bw->asking[t->slot] = now;
 	return bw->asking[t->slot] == bw->asked[t->slot] ? NULL : SY_RCU_READ(b->access);
@@ -24,7 +24,7 @@ void existing_end(struct sy_worker *w, const struct session_table *t)
 static bool list_refuses(const struct access *a, const struct access_list *l,
                          const struct sy_tuple *client)
 {
-	struct access_asked asked;
+	struct access_query asked;
 	struct access_answer answer;
 	asked.count = 1;
 	asked.proto[0] = (uint8_t)client->proto;
@@ -33,7 +33,7 @@ static bool list_refuses(const struct access *a, const struct access_list *l,
 	if (a->ranges)
 		address_ranges_find(a->ranges, asked.client, asked.sets, 1);
 	asked.members = asked.sets[0] != 0;
-	return access_list_ask(l, &asked, NULL, &answer);
+	return access_list_evaluate(l, &asked, NULL, &answer);
 }
 
 bool existing_is_refused(struct sy_worker *w, const struct access *a, const struct session_table *t,

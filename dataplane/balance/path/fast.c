@@ -255,7 +255,7 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
 	if (form_is_tunnel(form) &&
 	    rte_pktmbuf_pkt_len(m) + (unsigned)e->overhead[from] > pass->tx.len_max)
 		return fast_general(w, burst, i, pass);
-	if (SY_UNLIKELY(differs) && police_asks(e, from) &&
+	if (SY_UNLIKELY(differs) && police_applies(e, from) &&
 	    !fast_limited(w, burst, pass, i, s, from))
 		return SY_NEXT_DROPPED;
 	if (advances && !fast_advance(w, burst, pass, at, frame, from, v4))

@@ -136,8 +136,8 @@ static inline bool police_concerns(const struct limit *l, const struct police_pa
 }
 
 /* Asks one limit that drops packets and has one bucket. */
-static inline enum sy_drop police_ask_one(struct sy_worker *w, const struct limit *l,
-                                          const struct police_packet *packet, struct charge *p)
+static inline enum sy_drop police_check_one(struct sy_worker *w, const struct limit *l,
+                                            const struct police_packet *packet, struct charge *p)
 {
 	if (SY_UNLIKELY(!(l->sides >> packet->from & 1)))
 		return SY_DROP_NONE;
@@ -150,9 +150,9 @@ static inline enum sy_drop police_ask_one(struct sy_worker *w, const struct limi
 }
 
 /* Asks the limits at the places `first` to `end` of the chain. */
-static enum sy_drop police_ask_some(struct sy_worker *w, struct rte_mbuf *m,
-                                    const struct police_packet *packet, struct charge *p,
-                                    unsigned first, unsigned end)
+static enum sy_drop police_check_some(struct sy_worker *w, struct rte_mbuf *m,
+                                      const struct police_packet *packet, struct charge *p,
+                                      unsigned first, unsigned end)
 {
 	const struct sy_balance *b = w->app;
 	const struct limit_chain *chain = p->chain;
@@ -191,17 +191,17 @@ static enum sy_drop police_ask_some(struct sy_worker *w, struct rte_mbuf *m,
 }
 
 /* Asks those that drop packets, as most chains have one of them alone, with one bucket. */
-static inline enum sy_drop police_ask_drops(struct sy_worker *w, struct rte_mbuf *m,
-                                            const struct police_packet *packet, struct charge *p,
-                                            unsigned end)
+static inline enum sy_drop police_check_drops(struct sy_worker *w, struct rte_mbuf *m,
+                                              const struct police_packet *packet, struct charge *p,
+                                              unsigned end)
 {
 	const struct sy_balance *b = w->app;
 	const struct limit *one = p->chain->drops == 1 && end == 1
 	                                  ? SY_RCU_READ(b->limits.limit[p->chain->id[0]])
 	                                  : NULL;
 	if (SY_LIKELY(one && !one->clients))
-		return police_ask_one(w, one, packet, p);
-	return police_ask_some(w, m, packet, p, 0, end);
+		return police_check_one(w, one, packet, p);
+	return police_check_some(w, m, packet, p, 0, end);
 }
 
 /* ---- by the event device --------------------------------------------------------------------- */
@@ -237,7 +237,7 @@ static enum sy_drop police_queue(struct sy_worker *w, struct rte_mbuf *m, unsign
 			return SY_DROP_LIMIT_EXCEEDED;
 	}
 	enum sy_drop reason =
-	        police_ask_some(w, m, packet, p, chain->drops, limit_chain_count(chain));
+	        police_check_some(w, m, packet, p, chain->drops, limit_chain_count(chain));
 	if (reason != SY_DROP_NONE)
 		return reason;
 	struct queued *q = queued_of(SY_RCU_READ(b->stage), m);
@@ -263,7 +263,7 @@ enum sy_drop police_queued(struct sy_worker *w, struct rte_mbuf *m, const struct
 	memcpy(client.b, q->client, sizeof(q->client));
 	bw->alone =
 	        event_stage_is_alone(b->stage) && (flow == POLICE_NO_FLOW || flow == p.chain->lead);
-	enum sy_drop reason = police_ask_drops(w, m, &packet, &p, p.chain->drops);
+	enum sy_drop reason = police_check_drops(w, m, &packet, &p, p.chain->drops);
 	bw->alone = false;
 	return reason;
 }
@@ -285,15 +285,15 @@ enum sy_drop police_now(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 		__atomic_store_n(by_workers, LIMIT_BESIDE_NOW, __ATOMIC_RELAXED);
 	}
 	enum sy_drop reason =
-	        police_ask_some(w, burst->mbuf[i], &packet, &drops, 0, p->chain->drops);
+	        police_check_some(w, burst->mbuf[i], &packet, &drops, 0, p->chain->drops);
 	p->took |= drops.took;
 	return reason;
 }
 
 /* ---- packets of a burst ---------------------------------------------------------------------- */
 
-enum sy_drop police_ask(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                        const struct police_packet *packet)
+enum sy_drop police_check(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                          const struct police_packet *packet)
 {
 	const struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
@@ -306,7 +306,7 @@ enum sy_drop police_ask(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	bw->burst.charged |= UINT64_C(1) << i;
 	if (SY_UNLIKELY(chain->sides & LIMITED_QUEUED(packet->from)))
 		return police_queue(w, burst->mbuf[i], i, packet, p);
-	return police_ask_drops(w, burst->mbuf[i], packet, p, limit_chain_count(chain));
+	return police_check_drops(w, burst->mbuf[i], packet, p, limit_chain_count(chain));
 }
 
 void police_class(const struct sy_balance *b, struct rte_mbuf *m, const struct endpoint *e)
@@ -328,13 +328,13 @@ bool police_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	const struct sy_balance *b = w->app;
 	const struct endpoint *e = &b->endpoint[s->server];
 	police_mark(burst->mbuf[i], e);
-	if (police_asked(balance_worker_of(w), i))
+	if (police_was_checked(balance_worker_of(w), i))
 		return true;
 	if (from == SESSION_CLIENT)
 		police_class(b, burst->mbuf[i], e);
 	if (!(SY_READ(e->limited) & 1u << from))
 		return true;
-	enum sy_drop reason = police_ask(w, burst, i, &p);
+	enum sy_drop reason = police_check(w, burst, i, &p);
 	if (SY_LIKELY(reason == SY_DROP_NONE))
 		return true;
 	session_packet_drop(w, burst, i, s, reason);
@@ -357,7 +357,7 @@ void police_undo(struct sy_worker *w, unsigned i)
 	struct charge *p = &bw->burst.charge[i];
 	const struct limit *l;
 	unsigned at;
-	if (SY_LIKELY(!police_asked(bw, i)))
+	if (SY_LIKELY(!police_was_checked(bw, i)))
 		return;
 	bw->burst.charged &= ~(UINT64_C(1) << i);
 	bw->burst.queued &= ~(UINT64_C(1) << i);
@@ -403,7 +403,7 @@ void police_begun(struct sy_worker *w, unsigned i)
 {
 	struct balance_worker *bw = balance_worker_of(w);
 	struct charge *p = &bw->burst.charge[i];
-	if (SY_UNLIKELY(police_asked(bw, i))) {
+	if (SY_UNLIKELY(police_was_checked(bw, i))) {
 		const uint64_t sessions = (UINT64_C(1) << p->chain->sessions) - 1;
 		p->took &= ~(uint32_t)(sessions << p->chain->drops);
 	}

@@ -26,8 +26,8 @@ struct police_packet {
 
 /* Asks the server's limits about packet i. NONE: it may pass, and may have got another DSCP; or why
  * it is to be dropped, and nothing was taken. */
-enum sy_drop police_ask(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                        const struct police_packet *p);
+enum sy_drop police_check(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                          const struct police_packet *p);
 /* Who receives a packet from the event device asks the limits that drop packets. flow: the number
  * of its flow, which is this worker's alone; POLICE_NO_FLOW: by the device's model, whoever
  * receives it is. */
@@ -47,7 +47,7 @@ void police_settle(struct sy_worker *w, const struct sy_burst *burst, unsigned e
 void police_begun(struct sy_worker *w, unsigned i);
 
 /* Has packet i of this burst been asked about? */
-static inline bool police_asked(const struct balance_worker *bw, unsigned i)
+static inline bool police_was_checked(const struct balance_worker *bw, unsigned i)
 {
 	return bw->burst.charged >> i & 1;
 }
@@ -79,7 +79,7 @@ static inline unsigned police_bits(enum session_direction from)
 	return 1u << from | LIMITED_SHAPED | (from == SESSION_CLIENT ? LIMITED_DSCP : 0);
 }
 
-static inline bool police_asks(const struct endpoint *e, enum session_direction from)
+static inline bool police_applies(const struct endpoint *e, enum session_direction from)
 {
 	return SY_READ(e->limited) & police_bits(from);
 }
@@ -89,7 +89,7 @@ static inline __attribute__((always_inline)) bool
 police_passes(struct sy_worker *w, struct sy_burst *burst, unsigned i, const struct session *s,
               const struct endpoint *e, enum session_direction from)
 {
-	return SY_LIKELY(!police_asks(e, from)) || police_session(w, burst, i, s, from);
+	return SY_LIKELY(!police_applies(e, from)) || police_session(w, burst, i, s, from);
 }
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * The fifth stage, sy_event_stage(), and what comes out of the device:
  *
- *   owner     police_ask() marks the packet in burst.queued ─► rewrite ─► queued_send() ──┐
+ *   owner     police_check() marks the packet in burst.queued ─► rewrite ─► queued_send() ──┐
  *                                                                                 event device
  *   consumer  sy_balance_poll() ─► packet_meet(): takes from the buckets ─► its port ◄──┘
  */

@@ -113,7 +113,7 @@ static bool slow_keep(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	const struct sy_balance *b = w->app;
 	const uint32_t record = burst->session[i];
 	struct session *s = session_at(t, record);
-	const enum sy_drop reason = create_ask_again(w, burst, i, s->server);
+	const enum sy_drop reason = create_recheck(w, burst, i, s->server);
 	if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
 		session_packet_drop(w, burst, i, s, reason);
 		return false;

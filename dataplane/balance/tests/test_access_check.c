@@ -153,7 +153,7 @@ static void test_service_list(void **state)
 	delete_access_list(&c, "few");
 	flows_check_refused(f, &c, "names a deleted access list");
 	delete_access_list(&c, "edge");
-	flows_check_refused(f, &c, "is asked for all services");
+	flows_check_refused(f, &c, "is query for all services");
 	check_dropped(f, 0, 5002, 1, SY_DROP_ACL_DROP); /* as before the refused changes */
 	name_list(f, 0, "");
 	assert_true(is_accepted(f, 0, 5003, 1));
@@ -175,7 +175,7 @@ static void test_sets(void **state)
 {
 	struct flows *f = *state;
 	struct changes c = {0};
-	for (unsigned many = 0; many < 2; many++) { /* asked rule by rule, or by rte_acl */
+	for (unsigned many = 0; many < 2; many++) { /* evaluated rule by rule, or by rte_acl */
 		members_put(&c, "198.18.1.0", "2001:db8:c::100");
 		pb_list *l = put_access_list(&c, "edge", ALLOW);
 		pb_rule *r = add_access_rule(&c, l, DROP, many ? "198.18.3.0" : NULL, 24);
@@ -315,7 +315,8 @@ static void test_restarts(void **state)
 	}
 }
 
-/* Established sessions are not asked; a burst's packets of refused clients harm no others. */
+/* Lists are not evaluated for established sessions; a burst's packets of refused clients harm no
+ * others. */
 static void test_established(void **state)
 {
 	struct flows *f = *state;
@@ -361,7 +362,7 @@ static uint32_t logged(struct flows *f, struct access_record *last)
 }
 
 /* One of N matches of a rule is logged, whatever its action, also of one that only counts and of
- * one that does not decide; by lists that are asked rule by rule, and by those of rte_acl. */
+ * one that does not decide; by lists that are evaluated rule by rule, and by those of rte_acl. */
 static void test_log(void **state)
 {
 	struct flows *f = *state;
@@ -456,7 +457,7 @@ static void check_list(const pb_list *pb, const struct access_list *l)
 	static uint64_t hits[ACCESS_COUNTERS];
 	uint64_t expect[64] = {0};
 	struct sy_tuple tuple[SY_BURST];
-	struct access_asked asked = {.count = SY_BURST};
+	struct access_query query = {.count = SY_BURST};
 	struct access_answer answer;
 	uint16_t right[SY_BURST], counted[SY_BURST] = {0};
 	uint64_t refused = 0;
@@ -472,10 +473,10 @@ static void check_list(const pb_list *pb, const struct access_list *l)
 			t.src.b[4 + 8 * !family] ^= 1; /* none of the networks */
 		const uint32_t sets = random_below(2) ? random_below(256) : 0;
 		tuple[i] = t;
-		asked.client[i] = &tuple[i].src;
-		asked.proto[i] = (uint8_t)t.proto;
-		asked.sets[i] = sets;
-		asked.members |= (uint64_t)(sets != 0) << i;
+		query.client[i] = &tuple[i].src;
+		query.proto[i] = (uint8_t)t.proto;
+		query.sets[i] = sets;
+		query.members |= (uint64_t)(sets != 0) << i;
 		right[i] = (uint16_t)pb->n_rules;
 		for (unsigned r = 0; r < pb->n_rules && right[i] == pb->n_rules; r++) {
 			if (!rule_matches(pb->rules[r], &t, sets))
@@ -489,7 +490,7 @@ static void check_list(const pb_list *pb, const struct access_list *l)
 			expect[r]++;
 		}
 	}
-	refused = access_list_ask(l, &asked, hits, &answer);
+	refused = access_list_evaluate(l, &query, hits, &answer);
 	for (unsigned i = 0; i < SY_BURST; i++) {
 		assert_int_equal(answer.rule[i], right[i]);
 		if (l->counting_logs)

@@ -84,7 +84,7 @@ static uint64_t evicted(struct flows *f)
 }
 
 /* First packets of other clients of the slot; the counts are right after each of them. */
-static void strangers_ask(struct flows *f, unsigned service, unsigned count)
+static void strangers_syn(struct flows *f, unsigned service, unsigned count)
 {
 	for (unsigned n = 0; n < count; n++) {
 		const struct sy_addr a = sy_addr_v4(htonl(0xc6120100 + n));
@@ -127,7 +127,7 @@ static void evicted_datagrams(void **state)
 	}
 	flows_advance(f, 3);
 	assert_int_equal(counted(f), RECORDS);
-	strangers_ask(f, UDP, 2 * RECORDS);
+	strangers_syn(f, UDP, 2 * RECORDS);
 	assert_true(evicted(f) > 0);
 	assert_int_equal(counted(f), RECORDS - evicted(f));
 	/* Records of evicted ones are used again, by sessions that count. */
@@ -152,7 +152,7 @@ static void evicted_connections(void **state)
 	}
 	assert_int_equal(counted(f), RECORDS);
 	flows_advance(f, 3);
-	strangers_ask(f, TCP, 2 * RECORDS);
+	strangers_syn(f, TCP, 2 * RECORDS);
 	assert_true(evicted(f) > 0);
 	assert_int_equal(counted(f), RECORDS - evicted(f));
 	for (unsigned n = RECORDS / 2; n < RECORDS; n++)
@@ -196,7 +196,7 @@ static void growth_until_it_is_full(void **state)
 	assert_int_equal(capacity(f), 2 * RECORDS);
 	assert_int_equal(counted(f), 2 * RECORDS);
 	flows_advance(f, 3);
-	strangers_ask(f, UDP, 3 * RECORDS);
+	strangers_syn(f, UDP, 3 * RECORDS);
 	assert_true(evicted(f) > 0);
 	assert_int_equal(capacity(f), 2 * RECORDS);
 	assert_int_equal(counted(f), 2 * RECORDS - evicted(f));

@@ -35,7 +35,7 @@ static struct sy_tuple tuple_to(const struct flows *f, unsigned service,
 }
 
 /* A client's first packet; false: it was dropped. */
-static bool stranger_asks(struct flows *f, unsigned service, const struct sy_tuple *t)
+static bool stranger_syn(struct flows *f, unsigned service, const struct sy_tuple *t)
 {
 	struct frame in, out;
 	flows_frame(f, &in, t, SY_TCP_SYN, 1, 0);
@@ -48,7 +48,7 @@ static void spoof(struct flows *f, unsigned service, unsigned count)
 	for (unsigned n = 0; n < count; n++) {
 		const struct sy_addr a = stranger(n);
 		const struct sy_tuple t = tuple_to(f, service, &a, port_of(&a, n % 200));
-		assert_true(stranger_asks(f, service, &t));
+		assert_true(stranger_syn(f, service, &t));
 	}
 }
 
@@ -83,7 +83,7 @@ static void established_ones_stay(void **state)
 	const struct sy_tuple late = tuple_to(f, TCP, &other, port_of(&other, 1));
 	for (unsigned n = 0; n < RECORDS; n++)
 		flow_open(f, &flow[n], TCP, port_of(&client, n));
-	assert_false(stranger_asks(f, TCP, &late));
+	assert_false(stranger_syn(f, TCP, &late));
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_TABLE_FULL), 1);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_SESSION_EVICTED), 0);
 	for (unsigned n = 0; n < RECORDS; n++)
@@ -109,7 +109,7 @@ static void the_least_valuable_goes_first(void **state)
 	flows_advance(f, 1);
 	for (unsigned n = 0; n < 3; n++) {
 		const struct sy_tuple t = tuple_to(f, UDP, &other, port_of(&other, n));
-		assert_true(stranger_asks(f, UDP, &t));
+		assert_true(stranger_syn(f, UDP, &t));
 		assert_null(flow_session(f, &begun[0]));
 		assert_true((flow_session(f, &begun[1]) == NULL) == (n > 0));
 	}
@@ -136,7 +136,7 @@ static void established_sessions_evict_no_embryonic_ones_of_other_services(void 
 		flow_open(f, &flow[n], UDP, port_of(&client, n));
 	for (unsigned n = 0; n < 3; n++)
 		flow_begin(f, &handshake[n], TCP, port_of(&client, n));
-	assert_false(stranger_asks(f, UDP, &late));
+	assert_false(stranger_syn(f, UDP, &late));
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_TABLE_FULL), 1);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_EMBRYONIC_EVICTED), 0);
 	for (unsigned n = 0; n < 3; n++)
@@ -167,9 +167,9 @@ static void closed_one_way_sessions_give_way(void **state)
 		assert_int_equal(flows_find(f, &t)->state, SESSION_FIN_WAIT);
 	}
 	flows_advance(f, 58);
-	assert_false(stranger_asks(f, TCP, &late));
+	assert_false(stranger_syn(f, TCP, &late));
 	flows_advance(f, 3);
-	assert_true(stranger_asks(f, TCP, &late));
+	assert_true(stranger_syn(f, TCP, &late));
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_SESSION_EVICTED), 1);
 }
 
@@ -182,7 +182,7 @@ static void counted_up_clients_fill_evenly(void **state)
 	for (unsigned n = 0; n < count; n++) {
 		const struct sy_addr a = stranger(n);
 		const struct sy_tuple t = tuple_to(f, UDP, &a, (uint16_t)(1024 + n));
-		assert_true(stranger_asks(f, UDP, &t));
+		assert_true(stranger_syn(f, UDP, &t));
 	}
 	assert_int_equal(harness_totals(&f->harness).live, count);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_EMBRYONIC_EVICTED), 0);

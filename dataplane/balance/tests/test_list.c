@@ -101,7 +101,7 @@ static void test_pages(void **state)
 }
 
 /* Sends one request; returns the number of its sessions, or the error's code. */
-static size_t ask_count(struct flows *f, pb_list *ask)
+static size_t list_count(struct flows *f, pb_list *ask)
 {
 	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
 	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SESSIONS;
@@ -122,20 +122,20 @@ static void test_network_and_validated(void **state)
 	uint8_t bytes[16];
 	flow_begin(f, &flow, TCP6, 1); /* half open */
 	client_set(&ask, bytes, "2001:db8:c:ffff::");
-	assert_int_equal(ask_count(f, &ask), 0);
+	assert_int_equal(list_count(f, &ask), 0);
 	ask.client_bits = 48;
-	assert_int_equal(ask_count(f, &ask), 1);
+	assert_int_equal(list_count(f, &ask), 1);
 	ask.client_bits = 64;
-	assert_int_equal(ask_count(f, &ask), 0);
+	assert_int_equal(list_count(f, &ask), 0);
 	ask.client_bits = 48;
 	ask.validated = true;
-	assert_int_equal(ask_count(f, &ask), 0);
+	assert_int_equal(list_count(f, &ask), 0);
 	flow_open(f, &flow, TCP6, 2);
-	assert_int_equal(ask_count(f, &ask), 1);
+	assert_int_equal(list_count(f, &ask), 1);
 	ask.validated = false;
-	assert_int_equal(ask_count(f, &ask), 2);
+	assert_int_equal(list_count(f, &ask), 2);
 	ask.client_bits = 129;
-	assert_int_equal(ask_count(f, &ask), 1000 + STEELYARD__FORWARDER__V1__CODE__CODE_INVALID);
+	assert_int_equal(list_count(f, &ask), 1000 + STEELYARD__FORWARDER__V1__CODE__CODE_INVALID);
 }
 
 int main(void)

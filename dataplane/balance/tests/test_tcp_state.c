@@ -66,7 +66,7 @@ static const struct rule rules[] = {
 };
 
 /* After a SYN of the client. */
-static const struct rule asked_rules[] = {{S, SYN_ACK, "SSefStSSS"}};
+static const struct rule expected_rules[] = {{S, SYN_ACK, "SSefStSSS"}};
 
 static struct session_cold cold;
 
@@ -107,8 +107,8 @@ static void test_rules(void **state)
 {
 	for (unsigned r = 0; r < SY_ARRAY_LEN(rules); r++)
 		check_rule(&rules[r], false);
-	for (unsigned r = 0; r < SY_ARRAY_LEN(asked_rules); r++)
-		check_rule(&asked_rules[r], true);
+	for (unsigned r = 0; r < SY_ARRAY_LEN(expected_rules); r++)
+		check_rule(&expected_rules[r], true);
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */

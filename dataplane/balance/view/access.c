@@ -40,17 +40,17 @@ static uint16_t list_decide(const struct access_list *l, uint32_t sets, uint8_t 
 }
 
 /* Sessions that are alike, one after the other, are decided together: mostly all of a burst. */
-static uint64_t list_ask_linear(const struct access_list *l, const struct access_asked *asked,
-                                uint64_t *hits, struct access_answer *answer)
+static uint64_t list_evaluate_linear(const struct access_list *l, const struct access_query *query,
+                                     uint64_t *hits, struct access_answer *answer)
 {
-	const bool alike = !asked->members && !l->protocols; /* all of them */
+	const bool alike = !query->members && !l->protocols; /* all of them */
 	uint64_t refused = 0;
 	uint16_t counted;
-	for (unsigned first = 0, end; first < asked->count; first = end) {
-		const uint32_t sets = asked->sets[first];
-		const uint8_t proto = asked->proto[first];
-		for (end = SY_LIKELY(alike) ? asked->count : first + 1;
-		     end < asked->count && asked->sets[end] == sets && asked->proto[end] == proto;
+	for (unsigned first = 0, end; first < query->count; first = end) {
+		const uint32_t sets = query->sets[first];
+		const uint8_t proto = query->proto[first];
+		for (end = SY_LIKELY(alike) ? query->count : first + 1;
+		     end < query->count && query->sets[end] == sets && query->proto[end] == proto;
 		     end++)
 			;
 		const uint16_t decides = list_decide(l, sets, proto, end - first, hits, &counted);
@@ -80,9 +80,9 @@ static uint16_t list_count(const struct access_list *l, const uint32_t *result, 
 }
 
 /* The sessions of one family. */
-static void list_ask_acl(const struct access_list *l, const struct rte_acl_ctx *acl,
-                         const uint8_t **data, const uint8_t *at, unsigned n, uint64_t *hits,
-                         struct access_answer *answer)
+static void list_evaluate_acl(const struct access_list *l, const struct rte_acl_ctx *acl,
+                              const uint8_t **data, const uint8_t *at, unsigned n, uint64_t *hits,
+                              struct access_answer *answer)
 {
 	uint32_t result[SY_BURST * (ACCESS_COUNTING + 1)];
 	if (!acl || rte_acl_classify(acl, data, result, n, l->categories) != 0)
@@ -96,8 +96,8 @@ static void list_ask_acl(const struct access_list *l, const struct rte_acl_ctx *
 	}
 }
 
-uint64_t access_list_ask(const struct access_list *l, const struct access_asked *asked,
-                         uint64_t *hits, struct access_answer *answer)
+uint64_t access_list_evaluate(const struct access_list *l, const struct access_query *query,
+                              uint64_t *hits, struct access_answer *answer)
 {
 	struct access_key key[SY_BURST];
 	const uint8_t *data[2][SY_BURST];
@@ -105,11 +105,11 @@ uint64_t access_list_ask(const struct access_list *l, const struct access_asked 
 	unsigned count[2] = {0, 0};
 	uint64_t refused = 0;
 	if (l->linear)
-		return list_ask_linear(l, asked, hits, answer);
-	for (unsigned i = 0; i < asked->count; i++) {
-		const bool v4 = sy_addr_is_v4(asked->client[i]);
-		key[i] = access_key_of(SY_CONTAINER_OF(asked->client[i], struct sy_tuple, src),
-		                       asked->sets[i]);
+		return list_evaluate_linear(l, query, hits, answer);
+	for (unsigned i = 0; i < query->count; i++) {
+		const bool v4 = sy_addr_is_v4(query->client[i]);
+		key[i] = access_key_of(SY_CONTAINER_OF(query->client[i], struct sy_tuple, src),
+		                       query->sets[i]);
 		answer->rule[i] = l->rules;
 		answer->counted[i] = 0; /* if no rule is of its family, or DPDK fails */
 		at[v4][count[v4]] = (uint8_t)i;
@@ -117,8 +117,8 @@ uint64_t access_list_ask(const struct access_list *l, const struct access_asked 
 	}
 	for (unsigned f = 0; f < 2; f++)
 		if (count[f])
-			list_ask_acl(l, l->acl[f], data[f], at[f], count[f], hits, answer);
-	for (unsigned i = 0; i < asked->count; i++) {
+			list_evaluate_acl(l, l->acl[f], data[f], at[f], count[f], hits, answer);
+	for (unsigned i = 0; i < query->count; i++) {
 		const uint16_t rule = answer->rule[i];
 		refused |= (uint64_t)(access_list_action(l, rule) != ACCESS_ALLOW) << i;
 		if (hits)

@@ -51,7 +51,7 @@ struct access_list {
 	uint16_t id;
 	uint8_t otherwise;  /* enum access_action: when no rule decides */
 	uint8_t categories; /* of rte_acl: 1, or the next multiple of 4 */
-	bool linear;        /* asked by test[] */
+	bool linear;        /* evaluated by test[], rule by rule */
 	bool protocols;     /* one of these names a protocol */
 	bool logs;          /* a rule of it does */
 	bool ends;          /* sessions that it no longer accepts, also those that exist */
@@ -97,8 +97,8 @@ struct access_worker {
 /* The key of a client's first packet. sets: a bit each, host order. */
 struct access_key access_key_of(const struct sy_tuple *client, uint32_t sets);
 
-/* New sessions that are asked about together. */
-struct access_asked {
+/* New sessions that are checked together. */
+struct access_query {
 	unsigned count;
 	uint64_t members; /* clients that are in a set: a bit each */
 	uint8_t proto[SY_BURST];
@@ -116,10 +116,10 @@ struct access_answer {
 
 /* Asks a list; returns the sessions that it refuses, a bit each. hits: counts matches, by counter;
  * NULL: not counted. */
-uint64_t access_list_ask(const struct access_list *list, const struct access_asked *asked,
-                         uint64_t *hits, struct access_answer *answer);
+uint64_t access_list_evaluate(const struct access_list *list, const struct access_query *query,
+                              uint64_t *hits, struct access_answer *answer);
 
-/* The action of a rule that access_list_ask() named. */
+/* The action of a rule that access_list_evaluate() named. */
 static inline enum access_action access_list_action(const struct access_list *l, uint16_t rule)
 {
 	return (enum access_action)(rule < l->rules ? l->rule[rule].action : l->otherwise);

@@ -131,7 +131,8 @@ struct balance_worker {
 	struct limit_share *limited;  /* by id of the limit: limit.h */
 	/* No other worker asks the limits of the packet that this one has received from it. */
 	bool alone;
-	/* By slot: the value of access_asks in the sweep's current pass, and in its last one. */
+	/* By slot: the value of access_generation in the sweep's current pass, and in its last one.
+	 */
 	uint32_t asking[SY_SLOTS], asked[SY_SLOTS];
 } __attribute__((aligned(SY_CACHE_LINE)));
 
@@ -181,7 +182,7 @@ struct sy_balance {
 	const struct event_stage *stage; /* RCU; NULL: not open. event_stage.h */
 	/* Raised after a change by which existing sessions may end: the next sweeps ask about all
 	 * of them. Writer: control thread; readers: acquire */
-	uint32_t access_asks;
+	uint32_t access_generation;
 	struct sy_addr local[MAX_LOCALS + 1];  /* by id; set before a session names it */
 	uint8_t local_removed[MAX_LOCALS + 1]; /* by id: its sessions end. Readers: relaxed */
 	const struct local_set *locals[2];     /* [0]: IPv6, [1]: IPv4; RCU */

@@ -292,7 +292,7 @@ static void test_path(void **state)
 	assert_int_not_equal(stat(stale, &st), 0);
 }
 
-static void ask_and_be_answered(int fd)
+static void request_and_reply(int fd)
 {
 	struct stream s;
 	uint64_t deadline = sy_clock_ns() + WAIT_NS;
@@ -313,7 +313,7 @@ static void test_leave(void **state)
 	struct sy_error err;
 	struct stat st;
 	int early = peer_open();
-	ask_and_be_answered(early);
+	request_and_reply(early);
 	int unseen = peer_open();
 	sy_control_leave(control);
 	assert_int_not_equal(stat(path, &st), 0);
@@ -325,8 +325,8 @@ static void test_leave(void **state)
 	assert_int_equal(sy_control_open(rt, path, &access_own, &handler, &next, &err), 0);
 	sy_control_leave(control); /* a second call does nothing */
 	assert_int_equal(stat(path, &st), 0);
-	ask_and_be_answered(early);
-	ask_and_be_answered(unseen);
+	request_and_reply(early);
+	request_and_reply(unseen);
 	unsigned before = gone;
 	close(early);
 	close(unseen);

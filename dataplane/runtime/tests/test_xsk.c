@@ -45,7 +45,7 @@ static int client_socket(int family)
 }
 
 /* Sends until answered: the first datagram may arrive before the address is taken. */
-static bool client_ask(int fd, uint32_t number)
+static bool client_request(int fd, uint32_t number)
 {
 	char text[1000] = {0}, back[1000];
 	snprintf(text, sizeof(text), "datagram %u", number);
@@ -67,7 +67,7 @@ static void client_family(int family)
 	for (unsigned i = 0; i < SOCKETS; i++)
 		fd[i] = client_socket(family);
 	for (uint32_t n = 0; n < DATAGRAMS; n++)
-		if (!client_ask(fd[n % SOCKETS], n))
+		if (!client_request(fd[n % SOCKETS], n))
 			exit(family == AF_INET ? 5 : 6);
 	for (unsigned i = 0; i < SOCKETS; i++)
 		close(fd[i]);
