@@ -82,8 +82,8 @@ static void *taker_main(void *arg)
 		for (unsigned k = i; k < i + BURST; k++) {
 			uint32_t b = t->bucket[k];
 			t->passed +=
-			        !t->limited || sy_limit_take(&t->limit[b], t->engine, t->rate,
-			                                     &t->local[b], volume, 64 + b % 64);
+			        !t->limited || sy_limit_charge(&t->limit[b], t->engine, t->rate,
+			                                       &t->local[b], volume, 64 + b % 64);
 		}
 	}
 	t->ns = measure_ns(rte_rdtsc() - start) / t->a->packets;

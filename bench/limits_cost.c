@@ -58,8 +58,8 @@ static void burst_limit(struct cost_thread *t, const struct rte_event *e, unsign
 	for (unsigned i = 0; i < n; i++)
 		__builtin_prefetch(&x->limit[e[i].u64], 1);
 	for (unsigned i = 0; i < n; i++)
-		t->passed += sy_limit_take(&x->limit[e[i].u64], SY_LIMIT_ATOMIC, &x->rate, NULL,
-		                           volume, 64 + e[i].u64 % 64);
+		t->passed += sy_limit_charge(&x->limit[e[i].u64], SY_LIMIT_ATOMIC, &x->rate, NULL,
+		                             volume, 64 + e[i].u64 % 64);
 }
 
 static void burst_receive(struct cost_thread *t)

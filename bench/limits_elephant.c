@@ -100,8 +100,8 @@ static void word_limit(struct elephant *x, struct tick_consumer *c, uint64_t wor
 {
 	unsigned user = (unsigned)(word >> 16);
 	uint64_t volume = sy_limit_volume(&x->rate, x->now);
-	bool passes = sy_limit_take(&x->limit[user], x->engine, &x->rate, &c->local[user], volume,
-	                            (uint16_t)word);
+	bool passes = sy_limit_charge(&x->limit[user], x->engine, &x->rate, &c->local[user], volume,
+	                              (uint16_t)word);
 	user_count(x, user, false, !passes);
 }
 

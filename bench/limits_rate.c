@@ -109,8 +109,8 @@ static void consumer_main(void)
 		uint64_t volume = sy_limit_volume(&x->rate, x->now);
 		for (unsigned end = c->tail; c->head != end; c->head++) {
 			const struct user_packet *p = &c->waiting[c->head % ROOM];
-			bool taken = sy_limit_take(&x->limit[p->user], x->engine, &x->rate,
-			                           &c->local[p->user], volume, p->length);
+			bool taken = sy_limit_charge(&x->limit[p->user], x->engine, &x->rate,
+			                             &c->local[p->user], volume, p->length);
 			*(taken ? &x->passed[p->user] : &x->lost[p->user]) += p->length;
 		}
 		consumer_pause(c);

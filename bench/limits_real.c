@@ -51,8 +51,8 @@ static void packets_limit(struct real_thread *t, const struct user_packet *p, un
 	for (unsigned i = 0; i < count; i++)
 		__builtin_prefetch(&x->limit[p[i].user], 1);
 	for (unsigned i = 0; i < count; i++) {
-		bool passes = sy_limit_take(&x->limit[p[i].user], x->engine, &x->rate,
-		                            &t->local[p[i].user], volume, p[i].length);
+		bool passes = sy_limit_charge(&x->limit[p[i].user], x->engine, &x->rate,
+		                              &t->local[p[i].user], volume, p[i].length);
 		ADD(*(passes ? &t->passed[p[i].user] : &t->lost[p[i].user]), p[i].length);
 	}
 }

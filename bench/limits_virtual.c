@@ -35,8 +35,8 @@ static void held_limit(struct virtual *x, struct virtual_consumer *c)
 	for (unsigned i = 0; i < c->count; i++) {
 		unsigned user = (unsigned)(c->held[i].u64 >> 16);
 		uint64_t length = (uint16_t)c->held[i].u64;
-		bool passes = sy_limit_take(&x->limit[user], SY_LIMIT_ATOMIC, &x->rate, NULL,
-		                            volume, length);
+		bool passes = sy_limit_charge(&x->limit[user], SY_LIMIT_ATOMIC, &x->rate, NULL,
+		                              volume, length);
 		*(passes ? &x->passed[user] : &x->lost[user]) += length;
 	}
 	c->count = 0;

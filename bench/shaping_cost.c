@@ -158,7 +158,7 @@ static void rates_run(const struct arguments *a)
 		for (unsigned tries = 0; tries < 8; tries++, filled++)
 			while (packet_put(s, filled / 3 % 64, 1 + filled % 3, now))
 				;
-		unsigned n = sy_shape_take(s, m, BURST, now);
+		unsigned n = sy_shape_dequeue(s, m, BURST, now);
 		for (unsigned i = 0; i < n; i++) {
 			const struct note *note = note_of(m[i]);
 			sent[note->service][note->class] += now >= warm ? LEN : 0;
@@ -223,7 +223,7 @@ static struct delays delay_run(const struct arguments *a, bool flood)
 			while (packet_put(s, filled / 3 % a->services, 1 + filled % 3, now))
 				;
 		now = now_ns();
-		unsigned n = sy_shape_take(s, m, BURST, now);
+		unsigned n = sy_shape_dequeue(s, m, BURST, now);
 		for (unsigned i = 0; i < n; i++) {
 			const struct note *note = note_of(m[i]);
 			if (note->class == 0 && count < SAMPLES)
@@ -323,7 +323,7 @@ static double cost_run(const struct arguments *a, struct sy_shape *s, struct rte
 				if (sy_shape_put(s, m[i], note_of(m[i])->service, now) !=
 				    SY_DROP_NONE)
 					must(NULL);
-			taken = sy_shape_take(s, out, BURST, now);
+			taken = sy_shape_dequeue(s, out, BURST, now);
 		}
 		cycles += rte_rdtsc() - begin;
 		packets += taken;

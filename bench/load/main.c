@@ -242,13 +242,13 @@ static int addresses_take(struct sy_error *err)
 	int rc = 0;
 
 	for (unsigned i = 0; i < o->sources && rc == 0; i++)
-		rc = sy_address_take(app.rt, &o->source[i], err);
+		rc = sy_address_claim(app.rt, &o->source[i], err);
 	for (unsigned i = 0; i < o->serves && rc == 0; i++) {
 		bool again = false;
 		for (unsigned j = 0; j < i; j++)
 			again |= sy_addr_equal(&o->serve[i].addr, &o->serve[j].addr);
 		if (!again)
-			rc = sy_address_take(app.rt, &o->serve[i].addr, err);
+			rc = sy_address_claim(app.rt, &o->serve[i].addr, err);
 	}
 	if (rc == 0)
 		sy_address_settle(app.rt);

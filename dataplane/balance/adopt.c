@@ -225,9 +225,9 @@ int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *er
 	return 0;
 }
 
-int sy_balance_take(struct sy_balance *b, uint64_t ticket, struct sy_error *err)
+int sy_balance_acquire(struct sy_balance *b, uint64_t ticket, struct sy_error *err)
 {
-	int rc = session_store_take(b->ctl->store, ticket, err);
+	int rc = session_store_acquire(b->ctl->store, ticket, err);
 	if (rc < 0)
 		return rc;
 	b->ctl->owner = true;

@@ -68,7 +68,7 @@ unsigned sy_event_receive(struct sy_event_port *p, struct rte_event *e, unsigned
 }
 
 /* Gives events back to the device; returns how many it took. */
-static unsigned give_back(struct sy_event_port *p, const struct rte_event *e, unsigned count)
+static unsigned events_return(struct sy_event_port *p, const struct rte_event *e, unsigned count)
 {
 	unsigned done = 0;
 	for (unsigned tries = 0; done < count && tries < FINISH_TRIES; tries++) {
@@ -87,7 +87,7 @@ void sy_event_release(struct sy_event_port *p)
 		return;
 	for (unsigned i = 0; i < p->pending; i++)
 		e[i] = (struct rte_event){.op = RTE_EVENT_OP_RELEASE};
-	unsigned done = give_back(p, e, p->pending);
+	unsigned done = events_return(p, e, p->pending);
 	if (p->model == SY_EVENT_ORDERED)
 		COUNT(p->left, done);
 	p->pending -= (uint16_t)done;
@@ -95,7 +95,7 @@ void sy_event_release(struct sy_event_port *p)
 
 unsigned sy_event_finish(struct sy_event_port *p, const struct rte_event *e, unsigned count)
 {
-	unsigned done = give_back(p, e, count), dropped = 0, refused = 0;
+	unsigned done = events_return(p, e, count), dropped = 0, refused = 0;
 	for (unsigned i = 0; i < done; i++)
 		dropped += e[i].op == RTE_EVENT_OP_RELEASE;
 	for (unsigned i = done; i < count; i++)

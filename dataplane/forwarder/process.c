@@ -116,7 +116,7 @@ static int take_over(struct process *l)
 	if (rc < 0)
 		return rc;
 	l->note = rc;
-	rc = sy_balance_take(l->balance, l->sealed.ticket, l->err);
+	rc = sy_balance_acquire(l->balance, l->sealed.ticket, l->err);
 	sy_phase_end(SY_PHASE_TAKE);
 	if (rc == 0)
 		rc = adopt_and_start(l);

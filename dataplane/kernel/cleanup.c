@@ -45,7 +45,7 @@ static bool name_split(const char *name, const char *prefix, uint64_t *netns, in
 }
 
 /* With every lock of this namespace held, no forwarder runs in it. */
-static int locks_take(struct cleanup *c, struct sy_error *err)
+static int locks_acquire(struct cleanup *c, struct sy_error *err)
 {
 	DIR *dir = opendir(HOST_RUN_DIR);
 	struct dirent *entry;
@@ -156,7 +156,7 @@ int sy_kernel_cleanup(void (*report)(void *ctx, const char *text), void *ctx, st
 	if (rc == 0)
 		rc = claims_load(&claims, 0, err);
 	if (rc == 0)
-		rc = locks_take(c, err);
+		rc = locks_acquire(c, err);
 	if (rc == 0) {
 		pins_remove(c);
 		checks_remove(c->report, c->ctx);

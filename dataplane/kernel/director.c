@@ -165,7 +165,7 @@ int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_d
 	if (rc)
 		return rc;
 	/* Takes the lock first: a process that is refused must not have loaded anything. */
-	rc = sy_director_take(*out, 0, err);
+	rc = sy_director_acquire(*out, 0, err);
 	if (rc == 0)
 		rc = sy_director_update(*out, err);
 	if (rc) {
@@ -193,7 +193,7 @@ int sy_director_prepare(const char *ifname, enum sy_director_mode mode, struct s
 	return rc;
 }
 
-int sy_director_take(struct sy_director *d, unsigned wait_ms, struct sy_error *err)
+int sy_director_acquire(struct sy_director *d, unsigned wait_ms, struct sy_error *err)
 {
 	int rc = director_lock(d, wait_ms, err);
 

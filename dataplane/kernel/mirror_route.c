@@ -249,8 +249,8 @@ static unsigned run_length(struct route_alt *const *link, const struct route_msg
 }
 
 /* Removes the message's alternates. Returns the place of the first one; NULL: there was none. */
-static struct route_alt **run_take_out(struct store *s, struct route_node *node,
-                                       const struct route_msg *msg)
+static struct route_alt **run_remove(struct store *s, struct route_node *node,
+                                     const struct route_msg *msg)
 {
 	struct route_alt **link = run_begin(node, msg), **first = NULL;
 
@@ -351,7 +351,7 @@ static bool node_put(struct store *s, struct route_node *node, const struct rout
 		if (*place && alt_compare(*place, msg) == 0)
 			alt_unlink(s, place);
 	} else {
-		place = run_take_out(s, node, msg);
+		place = run_remove(s, node, msg);
 	}
 	if (!place || how == ROUTE_DUMPED)
 		place = run_place(node, msg, how, alt->gen);

@@ -171,9 +171,9 @@ static void client_begin(struct client *c, const struct sy_limit_key *key)
 	__atomic_store_n(&c->above.bytes, none.bytes, __ATOMIC_RELAXED);
 }
 
-enum sy_limit_answer sy_limit_table_take(struct sy_limit_table *t, const struct sy_limit_rate *r,
-                                         const struct sy_limit_key *key, uint64_t volume,
-                                         uint64_t cost, struct sy_limit_place *place)
+enum sy_limit_answer sy_limit_table_charge(struct sy_limit_table *t, const struct sy_limit_rate *r,
+                                           const struct sy_limit_key *key, uint64_t volume,
+                                           uint64_t cost, struct sy_limit_place *place)
 {
 	const uint64_t tag = tag_of(t, key);
 	/* Who loses a race for a bucket that there is tries again: another one has taken from it.
@@ -195,12 +195,12 @@ enum sy_limit_answer sy_limit_table_take(struct sy_limit_table *t, const struct 
 		if (!bucket_swap(bucket_at(t, at), had, (struct bucket){tag, level}))
 			continue;
 		if (SY_LIKELY(!made))
-			return SY_LIMIT_TAKEN;
+			return SY_LIMIT_CHARGED;
 		if (SY_LIKELY(is_found_first(t, tag, at))) {
 			client_begin(&t->client[at], key);
-			return SY_LIMIT_TAKEN;
+			return SY_LIMIT_CHARGED;
 		}
-		sy_limit_table_give_back(t, place, cost);
+		sy_limit_table_refund(t, place, cost);
 	}
 	place->at = SY_LIMIT_NO_PLACE;
 	return SY_LIMIT_UNLIMITED;
@@ -228,8 +228,8 @@ struct sy_limit_place sy_limit_table_find(const struct sy_limit_table *t,
 	        tag, at != SY_LIMIT_NO_PLACE && had.tag == tag ? at : SY_LIMIT_NO_PLACE};
 }
 
-void sy_limit_table_give_back(struct sy_limit_table *t, const struct sy_limit_place *place,
-                              uint64_t cost)
+void sy_limit_table_refund(struct sy_limit_table *t, const struct sy_limit_place *place,
+                           uint64_t cost)
 {
 	if (place->at == SY_LIMIT_NO_PLACE)
 		return;

@@ -86,32 +86,32 @@ void address_host(struct sy_runtime *rt, const struct sy_addr *addr, bool on)
 static int source_remember(struct sy_runtime *rt, const struct sy_source *source,
                            struct sy_error *err)
 {
-	if (rt->taken_count == rt->taken_capacity) {
-		unsigned capacity = rt->taken_capacity ? 2 * rt->taken_capacity : 64;
-		struct sy_source *more = realloc(rt->taken, capacity * sizeof(*more));
+	if (rt->inherited_count == rt->inherited_capacity) {
+		unsigned capacity = rt->inherited_capacity ? 2 * rt->inherited_capacity : 64;
+		struct sy_source *more = realloc(rt->inherited, capacity * sizeof(*more));
 		if (!more)
 			return sy_fail(err, ENOMEM, "no memory for an address");
-		rt->taken = more;
-		rt->taken_capacity = capacity;
+		rt->inherited = more;
+		rt->inherited_capacity = capacity;
 	}
-	rt->taken[rt->taken_count++] = *source;
+	rt->inherited[rt->inherited_count++] = *source;
 	return 0;
 }
 
 static void source_unremember(struct sy_runtime *rt, const struct sy_source *source)
 {
 	unsigned kept = 0;
-	for (unsigned i = 0; i < rt->taken_count; i++)
-		if (memcmp(&rt->taken[i], source, sizeof(*source)))
-			rt->taken[kept++] = rt->taken[i];
-	rt->taken_count = kept;
+	for (unsigned i = 0; i < rt->inherited_count; i++)
+		if (memcmp(&rt->inherited[i], source, sizeof(*source)))
+			rt->inherited[kept++] = rt->inherited[i];
+	rt->inherited_count = kept;
 }
 
 void addresses_forget(struct sy_runtime *rt)
 {
-	free(rt->taken);
-	rt->taken = NULL;
-	rt->taken_count = rt->taken_capacity = 0;
+	free(rt->inherited);
+	rt->inherited = NULL;
+	rt->inherited_count = rt->inherited_capacity = 0;
 }
 
 static int directors_update(struct sy_runtime *rt, struct sy_error *err)
@@ -136,11 +136,11 @@ int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err)
 		return first;
 	rt->remembering = false;
 	marks_attach(rt);
-	for (unsigned i = 0; i < rt->taken_count; i++) {
+	for (unsigned i = 0; i < rt->inherited_count; i++) {
 		struct sy_error one = {0};
-		const struct sy_source *t = &rt->taken[i];
-		int rc = t->proto || t->bits ? sy_source_take(rt, t, &one)
-		                             : sy_address_take(rt, &t->addr, &one);
+		const struct sy_source *t = &rt->inherited[i];
+		int rc = t->proto || t->bits ? sy_source_divert(rt, t, &one)
+		                             : sy_address_claim(rt, &t->addr, &one);
 		if (!rc)
 			continue;
 		sy_log(SY_LOG_ERROR, "runtime", "%s", one.text);
@@ -169,7 +169,7 @@ bool address_is_connected(const struct sy_runtime *rt, const struct sy_addr *add
 	return false;
 }
 
-int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err)
+int sy_address_claim(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err)
 {
 	if (rt->remembering)
 		return source_remember(rt, &(struct sy_source){.addr = *addr}, err);
@@ -232,7 +232,7 @@ int sy_address_serve(struct sy_runtime *rt, const struct sy_addr *addr,
 	return first;
 }
 
-int sy_source_take(struct sy_runtime *rt, const struct sy_source *source, struct sy_error *err)
+int sy_source_divert(struct sy_runtime *rt, const struct sy_source *source, struct sy_error *err)
 {
 	char text[SY_ADDR_TEXT];
 	if (rt->remembering)

@@ -43,7 +43,7 @@ static bool is_host(struct sy_runtime *rt, const struct sy_addr *addr)
 static bool is_gateway(const struct sy_runtime *rt, const struct sy_addr *addr)
 {
 	const struct routes *r = rt->routes;
-	unsigned left = r ? GROUPS - 1 - r->group_free_count : 0; /* low ids are taken first */
+	unsigned left = r ? GROUPS - 1 - r->group_free_count : 0; /* low ids are allocated first */
 	for (unsigned id = 1; left > 0 && id < GROUPS; id++) {
 		const struct group *g = r->group[id];
 		left -= g != NULL;

@@ -116,7 +116,7 @@ static void record_manage(struct sy_runtime *rt, struct adjacency *r)
 	r->managed = !sy_mirror_neigh_manage(rt->mirror, port->ifindex, &r->addr);
 }
 
-uint32_t adjacency_take(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr)
+uint32_t adjacency_acquire(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr)
 {
 	uint32_t i = record_find_or_make(rt, port, addr);
 	if (!i)

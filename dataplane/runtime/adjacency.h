@@ -80,7 +80,7 @@ int adjacencies_open(struct adjacencies **out);
 void adjacencies_close(struct adjacencies *a);
 /* Finds or makes the record of a path's hop and keeps it until adjacency_drop(). ADJACENCY_NONE:
  * the table is full. */
-uint32_t adjacency_take(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr);
+uint32_t adjacency_acquire(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr);
 void adjacency_drop(struct sy_runtime *rt, uint32_t index);
 /* A worker has packets for a neighbour that is not in the table. */
 void adjacency_resolve(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr);

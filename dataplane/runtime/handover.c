@@ -23,7 +23,7 @@ struct ring *ring_open(unsigned places)
 void ring_close(struct ring *r)
 {
 	struct rte_mbuf *m;
-	while (r && ring_take(r, &m, 1))
+	while (r && ring_dequeue(r, &m, 1))
 		rte_pktmbuf_free(m);
 	rte_free(r);
 }
@@ -143,7 +143,7 @@ static void next_find(struct sy_worker *w)
 	while (!n && next->from < w->rt->workers) {
 		from = next->from;
 		if (from != w->id)
-			n = ring_take(p->flow_in[from], next->mbuf, SY_BURST);
+			n = ring_dequeue(p->flow_in[from], next->mbuf, SY_BURST);
 		if (n < SY_BURST || ++next->bursts == RING_BURSTS) {
 			next->cut |= n == SY_BURST;
 			next->from++;

@@ -55,7 +55,7 @@ static struct path *path_make(struct sy_runtime *rt, const struct group *g)
 		to->port = (uint8_t)port;
 		if (sy_addr_equal(&from->via, &on_link))
 			to->adjacency = ADJACENCY_NONE;
-		else if (!(to->adjacency = adjacency_take(rt, port, &from->via)))
+		else if (!(to->adjacency = adjacency_acquire(rt, port, &from->via)))
 			continue;
 		weight[p->hops++] = from->weight ? from->weight : 1;
 		total += weight[p->hops - 1];
@@ -146,7 +146,7 @@ uint16_t group_find(const struct routes *r, const struct sy_route *route)
 	return id;
 }
 
-static uint16_t path_id_take(struct routes *r)
+static uint16_t path_id_alloc(struct routes *r)
 {
 	if (!r->path_free_count) {
 		if (!r->paths_logged)
@@ -172,7 +172,7 @@ static bool group_publish(struct sy_runtime *rt, uint16_t group)
 {
 	struct routes *r = rt->routes;
 	struct path *p = path_make(rt, r->group[group]);
-	uint16_t id = p ? path_id_take(r) : SY_PATH_NONE;
+	uint16_t id = p ? path_id_alloc(r) : SY_PATH_NONE;
 	if (!id) {
 		if (p)
 			path_end(p);

@@ -91,7 +91,7 @@ void port_lose(struct sy_runtime *rt, struct port *p)
 }
 
 /* The port is polled again. Its sessions still exist. */
-static void port_taken(struct sy_runtime *rt, struct port *p, bool up)
+static void port_reattached(struct sy_runtime *rt, struct port *p, bool up)
 {
 	int rc;
 	__atomic_store_n(&p->up, up, __ATOMIC_RELAXED);
@@ -139,7 +139,7 @@ static void port_again(struct sy_runtime *rt, struct port *p)
 			sy_fail(&err, -rc, "a worker cannot poll it: %s", strerror(-rc));
 	}
 	if (!rc) {
-		port_taken(rt, p, up);
+		port_reattached(rt, p, up);
 		return;
 	}
 	p->held = true;

@@ -189,7 +189,7 @@ static int xsk_bind(struct sy_runtime *rt, struct port *p, const struct sy_port_
 {
 	struct xsk_port *x = p->impl;
 	unsigned wait_ms = (unsigned)(sy_patience_left(patience) / 1000000);
-	int rc = rt->options.inherit ? sy_director_take(x->director, wait_ms, err) : 0;
+	int rc = rt->options.inherit ? sy_director_acquire(x->director, wait_ms, err) : 0;
 	if (!rc)
 		rc = xsk_director_set(p, err);
 	if (rc)

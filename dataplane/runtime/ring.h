@@ -61,7 +61,7 @@ static inline unsigned ring_put(struct ring *r, struct rte_mbuf *const *m, unsig
 }
 
 /* Takes at most n packets; returns how many. */
-static inline unsigned ring_take(struct ring *r, struct rte_mbuf **m, unsigned n)
+static inline unsigned ring_dequeue(struct ring *r, struct rte_mbuf **m, unsigned n)
 {
 	uint32_t tail = r->tail;
 	if (r->head_seen - tail < n) {

@@ -51,10 +51,10 @@ struct sy_runtime {
 	struct probes *probes;               /* probe.c's; NULL: none was needed yet */
 	/* policy.c's; NULL: none. Writer: control thread; readers: workers, under RCU. */
 	struct policies *policies;
-	bool remembering;        /* inherit: sy_runtime_claim() takes the addresses */
-	bool settling;           /* and sy_address_settle() was called */
-	struct sy_source *taken; /* remembered; protocol and bits 0: a plain address */
-	unsigned taken_count, taken_capacity;
+	bool remembering;            /* inherit: sy_runtime_claim() takes the addresses */
+	bool settling;               /* and sy_address_settle() was called */
+	struct sy_source *inherited; /* remembered; protocol and bits 0: a plain address */
+	unsigned inherited_count, inherited_capacity;
 	struct sy_blocked_list *blocked; /* remembered: of sy_sources_block(); NULL: not called */
 	bool blocked_all;
 	bool blocking;                  /* block_continue() is deferred */

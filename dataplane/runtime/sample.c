@@ -115,8 +115,8 @@ void sy_samples_want(struct sy_runtime *rt, enum sy_sample_kind kind, uint32_t o
 	__atomic_store_n(&rt->sampling.until_ns[kind], until_ns, __ATOMIC_RELAXED);
 }
 
-unsigned sy_samples_take(struct sy_runtime *rt, unsigned worker, struct sy_sample *out,
-                         unsigned most)
+unsigned sy_samples_dequeue(struct sy_runtime *rt, unsigned worker, struct sy_sample *out,
+                            unsigned most)
 {
 	struct sampler *s = &rt->worker[worker].private->sampler;
 	uint32_t tail = s->tail, count = __atomic_load_n(&s->head, __ATOMIC_ACQUIRE) - tail;

@@ -132,7 +132,8 @@ static bool shaping_port_poll(struct sy_worker *w, struct port *port)
 	bool work = false;
 	for (unsigned bursts = poll_max_bursts(s); bursts > 0; bursts--) {
 		if (s->pending == 0)
-			s->pending = sy_shape_take(s->tree, s->pending_packet, SY_BURST, w->now_ns);
+			s->pending =
+			        sy_shape_dequeue(s->tree, s->pending_packet, SY_BURST, w->now_ns);
 		if (s->pending == 0)
 			break;
 		work |= pending_send(w, port);
@@ -341,7 +342,8 @@ void shaping_drop_all(struct sy_runtime *rt)
 		while (s->tree && (s->pending > 0 || sy_shape_waiting(s->tree) > 0)) {
 			SY_COUNT(p->counters[w->id].tx_failed, s->pending);
 			pending_drop(w, s, SY_DROP_TX_FULL);
-			s->pending = sy_shape_take(s->tree, s->pending_packet, SY_BURST, w->now_ns);
+			s->pending =
+			        sy_shape_dequeue(s->tree, s->pending_packet, SY_BURST, w->now_ns);
 		}
 	}
 }

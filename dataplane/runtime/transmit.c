@@ -266,7 +266,7 @@ static void packet_send(struct sy_worker *w, struct sy_tx_cache *tx, struct sy_b
 	struct sy_tx_cache_link link = {0};
 	struct sy_addr to;
 	if ((via || frame_destination(m, &to)) &&
-	    sy_tx_cache_take(w, tx, m, b->path[i], via ? via : &to, &link, via != NULL))
+	    sy_tx_cache_use(w, tx, m, b->path[i], via ? via : &to, &link, via != NULL))
 		transmit_gather(w, m);
 	else
 		packet_transmit(w, m, b->path[i], via, b->flow[i]);

@@ -230,7 +230,7 @@ static bool transmit_ring_poll(struct sy_worker *w, unsigned from)
 	struct ring *ring = w->private->transmit_in[from];
 	unsigned bursts = 0, n;
 	do {
-		n = ring_take(ring, m, SY_BURST);
+		n = ring_dequeue(ring, m, SY_BURST);
 		for (unsigned i = 0; i < n; i++)
 			sy_transmit_ready(w, m[i]);
 		transmit_flush(w);

@@ -59,7 +59,7 @@ enum sy_drop sy_shape_put(struct sy_shape *s, struct rte_mbuf *m, unsigned servi
 }
 
 /* Takes the one packet that is next; there is one. */
-static struct rte_mbuf *take_next(struct sy_shape *s, uint64_t now_ns)
+static struct rte_mbuf *shape_dequeue(struct sy_shape *s, uint64_t now_ns)
 {
 	struct {
 		uint32_t index;
@@ -88,12 +88,12 @@ static struct rte_mbuf *take_next(struct sy_shape *s, uint64_t now_ns)
 	return m;
 }
 
-unsigned sy_shape_take(struct sy_shape *s, struct rte_mbuf **m, unsigned n, uint64_t now_ns)
+unsigned sy_shape_dequeue(struct sy_shape *s, struct rte_mbuf **m, unsigned n, uint64_t now_ns)
 {
 	unsigned taken = 0;
 	nodes_wake(s, now_ns);
 	while (taken < n && s->node[0].has)
-		m[taken++] = take_next(s, now_ns);
+		m[taken++] = shape_dequeue(s, now_ns);
 	return taken;
 }
 

@@ -306,7 +306,7 @@ static int hooks_open(struct sy_tcp_library *t)
 static int addresses_take(struct sy_tcp_library *t)
 {
 	for (; t->taken < t->addresses; t->taken++) {
-		int rc = sy_address_take(t->rt, &t->address[t->taken].addr, &t->err);
+		int rc = sy_address_claim(t->rt, &t->address[t->taken].addr, &t->err);
 		if (rc)
 			return rc;
 	}

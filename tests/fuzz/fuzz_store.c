@@ -214,7 +214,7 @@ static struct session_store *store_get(unsigned mode)
 	if (!(mode & SEALED))
 		return store_open(mode & RESIZE, false);
 	struct session_store *s = store_open(mode & RESIZE, true);
-	if (s && session_store_take(s, TICKET, NULL) == 0)
+	if (s && session_store_acquire(s, TICKET, NULL) == 0)
 		return s;
 	session_store_close(s);
 	return NULL;

@@ -193,7 +193,7 @@ static int runtime_start(struct peer *p, struct sy_error *err)
 		return rc;
 	p->stack = sy_stack_port_stack(p->port, 0);
 	for (unsigned i = 0; i < p->options.addresses && rc == 0; i++)
-		rc = sy_address_take(p->rt, &p->options.address[i], err);
+		rc = sy_address_claim(p->rt, &p->options.address[i], err);
 	if (rc)
 		return rc;
 	sy_address_settle(p->rt);

@@ -430,9 +430,9 @@ void access_model_destroy(struct sy_balance *b)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-static void *arena_alloc(void *arena, size_t size)
+static void *message_alloc(void *arena, size_t size)
 {
-	return arena_take(arena, size);
+	return arena_alloc(arena, size);
 }
 
 static void arena_keep(void *arena, void *p)
@@ -444,7 +444,7 @@ static void arena_keep(void *arena, void *p)
 Steelyard__Forwarder__V1__AccessList *reply_access_list(const struct model_list *l, struct arena *a)
 {
 	ProtobufCAllocator allocator = {
-	        .alloc = arena_alloc, .free = arena_keep, .allocator_data = a};
+	        .alloc = message_alloc, .free = arena_keep, .allocator_data = a};
 	return steelyard__forwarder__v1__access_list__unpack(&allocator, l->packed_len, l->packed);
 }
 
@@ -452,8 +452,8 @@ int reply_access(const struct sy_balance *b, struct arena *a,
                  Steelyard__Forwarder__V1__Config *config)
 {
 	const struct access_version *v = &b->ctl->access->now;
-	config->access_sets = arena_take(a, ADDRESS_SETS * sizeof(*config->access_sets));
-	config->access_lists = arena_take(a, ACCESS_LISTS * sizeof(*config->access_lists));
+	config->access_sets = arena_alloc(a, ADDRESS_SETS * sizeof(*config->access_sets));
+	config->access_lists = arena_alloc(a, ACCESS_LISTS * sizeof(*config->access_lists));
 	if (!config->access_lists || !config->access_sets)
 		return -ENOMEM;
 	for (unsigned bit = 0; bit < ADDRESS_SETS; bit++) {
@@ -478,7 +478,7 @@ int reply_access(const struct sy_balance *b, struct arena *a,
 Steelyard__Forwarder__V1__AccessSet *reply_access_set(const struct model_set *s, struct arena *a)
 {
 	ProtobufCAllocator allocator = {
-	        .alloc = arena_alloc, .free = arena_keep, .allocator_data = a};
+	        .alloc = message_alloc, .free = arena_keep, .allocator_data = a};
 	Steelyard__Forwarder__V1__AccessSet *pb =
 	        steelyard__forwarder__v1__access_set__unpack(&allocator, s->packed_len, s->packed);
 	if (pb)

@@ -61,7 +61,7 @@ int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
 	if (rte_hash_lookup_data(b->ctl->model->address, addr, &data) < 0) {
 		int rc = address_check_use(b, addr, kind, err);
 		if (rc == 0)
-			rc = sy_address_take(b->rt, addr, err);
+			rc = sy_address_claim(b->rt, addr, err);
 		if (rc < 0)
 			return rc;
 		b->ctl->model->address_touched = true;

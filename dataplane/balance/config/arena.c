@@ -13,7 +13,7 @@ struct arena_chunk {
 	alignas(max_align_t) uint8_t bytes[];
 };
 
-void *arena_take(struct arena *a, size_t size)
+void *arena_alloc(struct arena *a, size_t size)
 {
 	size = (size + alignof(max_align_t) - 1) & ~(alignof(max_align_t) - 1);
 	struct arena_chunk *c = a->chunk;

@@ -12,7 +12,7 @@ struct arena {
 };
 
 /* Zeroed, aligned for any type; NULL: no memory. */
-void *arena_take(struct arena *a, size_t size);
+void *arena_alloc(struct arena *a, size_t size);
 void arena_free(struct arena *a);
 
 #endif

@@ -106,7 +106,7 @@ static void pool_reserve(struct sy_balance *b)
 		top--;
 	for (uint32_t id = top; id-- > pool->fresh;) {
 		b->endpoint[id].removed = b->endpoint[id].dead = 1;
-		id_give(pool, id);
+		id_free(pool, id);
 	}
 	if (top > pool->fresh)
 		pool->fresh = top;
@@ -223,12 +223,12 @@ static uint32_t id_evict(struct sy_balance *b)
 	return id;
 }
 
-uint32_t server_id_take(struct sy_balance *b, const struct endpoint *e)
+uint32_t server_id_alloc(struct sy_balance *b, const struct endpoint *e)
 {
 	uint32_t id = id_claim(b, e);
 	const bool found = id != UINT32_MAX;
 	if (!found)
-		id = id_take(&b->ctl->model->server_ids);
+		id = id_alloc(&b->ctl->model->server_ids);
 	if (id == UINT32_MAX)
 		id = id_evict(b);
 	if (id != UINT32_MAX) {
@@ -253,7 +253,7 @@ void server_id_return(struct sy_balance *b, uint32_t id)
 	if (b->ctl->dictionary.server_found[id])
 		e->service = SERVICE_NONE;
 	else
-		id_give(&b->ctl->model->server_ids, id);
+		id_free(&b->ctl->model->server_ids, id);
 }
 
 void server_id_leave(struct sy_balance *b, uint32_t id)
@@ -272,7 +272,7 @@ void server_id_free(struct sy_balance *b, uint32_t id)
 {
 	session_name_server(b->ctl->store, id, NULL);
 	b->ctl->dictionary.server_found[id] = false;
-	id_give(&b->ctl->model->server_ids, id);
+	id_free(&b->ctl->model->server_ids, id);
 }
 
 /* ---- ids of local addresses ------------------------------------------------------------------ */

@@ -49,7 +49,7 @@ void id_dictionary_put_local(struct sy_balance *b, uint8_t id);
 
 /* Returns an id for a server that is being configured: its old one if it has one. Stores e as the
  * id's endpoint. UINT32_MAX: no id is left. */
-uint32_t server_id_take(struct sy_balance *b, const struct endpoint *e);
+uint32_t server_id_alloc(struct sy_balance *b, const struct endpoint *e);
 /* For an id that the transaction took but does not publish. */
 void server_id_return(struct sy_balance *b, uint32_t id);
 /* For an id whose server was published and is now removed. */

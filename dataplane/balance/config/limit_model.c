@@ -159,10 +159,10 @@ static int limit_leave(struct limit_model *m, struct model_limit *l, struct sy_e
 }
 
 /* A new id for a limit, with a table if it has clients. */
-static int limit_take_id(struct sy_balance *b, struct model_limit *l, struct sy_error *err)
+static int limit_id_alloc(struct sy_balance *b, struct model_limit *l, struct sy_error *err)
 {
 	struct limit_model *m = b->ctl->limits;
-	l->id = id_take(&m->ids);
+	l->id = id_alloc(&m->ids);
 	if (l->id == UINT32_MAX)
 		return sy_fail(
 		        err, ENOSPC,
@@ -171,7 +171,7 @@ static int limit_take_id(struct sy_balance *b, struct model_limit *l, struct sy_
 		        LIMITS);
 	int rc = limit_touch(m, l->id, err);
 	if (rc < 0) {
-		id_give(&m->ids, l->id);
+		id_free(&m->ids, l->id);
 		return rc;
 	}
 	if (l->most == 0)
@@ -199,7 +199,7 @@ int limit_put(struct sy_balance *b, const pb_limit *pb, struct sy_error *err)
 		rc = limit_leave(m, old, err);
 	}
 	if (rc == 0 && !keeps)
-		rc = limit_take_id(b, l, err);
+		rc = limit_id_alloc(b, l, err);
 	if (rc == 0) {
 		l->built->id = (uint16_t)l->id;
 		if (l->built->clients)
@@ -254,7 +254,7 @@ static void id_release(struct limit_model *m, uint32_t id)
 {
 	sy_limit_table_destroy(m->state[id].table);
 	m->state[id] = (struct limit_state){0};
-	id_give(&m->ids, id);
+	id_free(&m->ids, id);
 }
 
 static void touches_end(struct limit_model *m)

@@ -430,9 +430,9 @@ void limit_free(struct model_limit *l)
 	free(l);
 }
 
-static void *arena_alloc(void *arena, size_t size)
+static void *message_alloc(void *arena, size_t size)
 {
-	return arena_take(arena, size);
+	return arena_alloc(arena, size);
 }
 
 static void arena_keep(void *arena, void *p)
@@ -444,6 +444,6 @@ static void arena_keep(void *arena, void *p)
 pb_limit *reply_limit(const struct model_limit *l, struct arena *a)
 {
 	ProtobufCAllocator allocator = {
-	        .alloc = arena_alloc, .free = arena_keep, .allocator_data = a};
+	        .alloc = message_alloc, .free = arena_keep, .allocator_data = a};
 	return steelyard__forwarder__v1__limit__unpack(&allocator, l->packed_len, l->packed);
 }

@@ -43,14 +43,14 @@ const uint16_t session_timeout_default[SESSION_STATES] = {
 
 /* ---- ids ------------------------------------------------------------------------------------- */
 
-uint32_t id_take(struct id_pool *p)
+uint32_t id_alloc(struct id_pool *p)
 {
 	if (p->count > 0)
 		return p->free[--p->count];
 	return p->fresh < p->limit ? p->fresh++ : UINT32_MAX;
 }
 
-void id_give(struct id_pool *p, uint32_t id)
+void id_free(struct id_pool *p, uint32_t id)
 {
 	p->free[p->count++] = id;
 }
@@ -230,7 +230,7 @@ static struct model_service *service_add(struct sy_balance *b, const struct serv
 	if (address_hold(b, &key->vip, ADDRESS_SET_VIP, err) < 0)
 		return NULL;
 	struct model_service *s = calloc(1, sizeof(*s));
-	uint32_t id = s ? id_take(&m->service_ids) : UINT32_MAX;
+	uint32_t id = s ? id_alloc(&m->service_ids) : UINT32_MAX;
 	if (id == UINT32_MAX) {
 		sy_fail(err, s ? ENOSPC : ENOMEM,
 		        "no room for another service: there may be %u (--max-services)",
@@ -238,7 +238,7 @@ static struct model_service *service_add(struct sy_balance *b, const struct serv
 		goto fail;
 	}
 	if (model_touch(m, id, err) < 0) {
-		id_give(&m->service_ids, id);
+		id_free(&m->service_ids, id);
 		goto fail;
 	}
 	/* From here on the rollback frees the id. */
@@ -463,7 +463,7 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 	        .mode = s->mode,
 	};
 	endpoint_form(&endpoint);
-	request.id = server_id_take(b, &endpoint);
+	request.id = server_id_alloc(b, &endpoint);
 	if (request.id == UINT32_MAX)
 		return sy_fail(err, ENOSPC,
 		               "service %s: no room for another server: there may be %u "

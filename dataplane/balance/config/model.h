@@ -195,17 +195,17 @@ void address_collect(struct sy_balance *b);
 /* Counts one service more (sign 1) or less (−1) that has this NAT server. */
 void source_count(struct model *m, const struct sy_source *source, int sign);
 uint32_t source_refs(const struct model *m, const struct sy_source *source);
-/* source_take() diverts packets of new sources from the kernel; source_collect() stops that for
+/* source_divert() diverts packets of new sources from the kernel; source_collect() stops that for
  * sources without references. */
-void source_take(struct sy_balance *b);
+void source_divert(struct sy_balance *b);
 void source_collect(struct sy_balance *b);
 /* Lists their addresses, possibly with duplicates; `leaving`: including those without references.
  * `entries` must hold rte_hash_count() of them. Returns their number. */
 unsigned source_list(const struct sy_balance *b, bool leaving, struct address_set_entry *entries);
 uint8_t address_kind(struct sy_balance *b, const struct sy_addr *addr);
 
-uint32_t id_take(struct id_pool *p); /* UINT32_MAX: none left */
-void id_give(struct id_pool *p, uint32_t id);
+uint32_t id_alloc(struct id_pool *p); /* UINT32_MAX: none left */
+void id_free(struct id_pool *p, uint32_t id);
 
 /* Defaults in seconds, by state. */
 extern const uint16_t session_timeout_default[SESSION_STATES];

@@ -12,7 +12,7 @@
 
 int reply_addr(struct arena *a, const struct sy_addr *addr, ProtobufCBinaryData *out)
 {
-	out->data = arena_take(a, 16);
+	out->data = arena_alloc(a, 16);
 	if (!out->data)
 		return -ENOMEM;
 	out->len = sy_addr_to_bytes(addr, out->data);
@@ -34,7 +34,7 @@ int reply_key(struct arena *a, const struct service_key *key,
 static int reply_timeouts(struct arena *a, const struct model_service *s,
                           Steelyard__Forwarder__V1__Timeouts **out)
 {
-	Steelyard__Forwarder__V1__Timeouts *t = arena_take(a, sizeof(*t));
+	Steelyard__Forwarder__V1__Timeouts *t = arena_alloc(a, sizeof(*t));
 	if (!t)
 		return -ENOMEM;
 	steelyard__forwarder__v1__timeouts__init(t);
@@ -135,19 +135,19 @@ int reply_server(struct arena *a, const struct model_server *s,
 int reply_rule(const struct sy_balance *b, const struct model_service *s, struct arena *a,
                Steelyard__Forwarder__V1__Snat **out)
 {
-	Steelyard__Forwarder__V1__Snat *pb = arena_take(a, sizeof(*pb));
+	Steelyard__Forwarder__V1__Snat *pb = arena_alloc(a, sizeof(*pb));
 	const struct model_snat *snat = s->snat;
 	if (!pb)
 		return -ENOMEM;
 	steelyard__forwarder__v1__snat__init(pb);
 	pb->name = (char *)(uintptr_t)s->name;
-	pb->inside = arena_take(a, (snat->prefixes + 1) * sizeof(*pb->inside));
-	pb->pool = arena_take(a, (snat->pools + 1) * sizeof(*pb->pool));
+	pb->inside = arena_alloc(a, (snat->prefixes + 1) * sizeof(*pb->inside));
+	pb->pool = arena_alloc(a, (snat->pools + 1) * sizeof(*pb->pool));
 	if (!pb->inside || !pb->pool || reply_timeouts(a, s, &pb->timeouts) < 0)
 		return -ENOMEM;
 	for (unsigned i = 0; i < snat->prefixes; i++) {
 		const struct sy_source *from = &snat->prefix[i];
-		Steelyard__Forwarder__V1__Prefix *prefix = arena_take(a, sizeof(*prefix));
+		Steelyard__Forwarder__V1__Prefix *prefix = arena_alloc(a, sizeof(*prefix));
 		if (!prefix)
 			return -ENOMEM;
 		steelyard__forwarder__v1__prefix__init(prefix);
@@ -177,7 +177,7 @@ static int reply_rules(const struct sy_balance *b, struct arena *a,
                        Steelyard__Forwarder__V1__Config *c)
 {
 	const struct model *m = b->ctl->model;
-	c->snat = arena_take(a, (model_rules(m) + 1) * sizeof(*c->snat));
+	c->snat = arena_alloc(a, (model_rules(m) + 1) * sizeof(*c->snat));
 	if (!c->snat)
 		return -ENOMEM;
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++)

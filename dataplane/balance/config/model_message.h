@@ -13,7 +13,7 @@
  * returns -ENOMEM. */
 #define TAKE(a, out, init_function)                                                                \
 	do {                                                                                       \
-		(out) = arena_take((a), sizeof(*(out)));                                           \
+		(out) = arena_alloc((a), sizeof(*(out)));                                          \
 		if (!(out))                                                                        \
 			return sy_fail(err, ENOMEM, "no memory for the answer");                   \
 		init_function(out);                                                                \
@@ -21,7 +21,7 @@
 
 #define TAKE_LIST(a, out, count)                                                                   \
 	do {                                                                                       \
-		(out) = arena_take((a), ((count) + 1) * sizeof(*(out)));                           \
+		(out) = arena_alloc((a), ((count) + 1) * sizeof(*(out)));                          \
 		if (!(out))                                                                        \
 			return sy_fail(err, ENOMEM, "no memory for the answer");                   \
 	} while (0)

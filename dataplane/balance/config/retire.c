@@ -180,7 +180,7 @@ static void free_entry(struct sy_balance *b, struct retired_entry *e)
 			service_drops_clear(&b->worker[w].drops[e->id]);
 		}
 		early_remove(b, e->id);
-		id_give(&b->ctl->model->service_ids, e->id);
+		id_free(&b->ctl->model->service_ids, e->id);
 		break;
 	case RETIRED_LOCAL:
 		local_id_free(b, (uint8_t)e->id);

@@ -279,9 +279,9 @@ void shaping_model_destroy(struct sy_balance *b)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-static void *arena_alloc(void *arena, size_t size)
+static void *message_alloc(void *arena, size_t size)
 {
-	return arena_take(arena, size);
+	return arena_alloc(arena, size);
 }
 
 static void arena_keep(void *arena, void *p)
@@ -293,14 +293,14 @@ static void arena_keep(void *arena, void *p)
 pb_shaping *shaping_message(const struct model_shaping *s, struct arena *a)
 {
 	ProtobufCAllocator allocator = {
-	        .alloc = arena_alloc, .free = arena_keep, .allocator_data = a};
+	        .alloc = message_alloc, .free = arena_keep, .allocator_data = a};
 	return steelyard__forwarder__v1__shaping__unpack(&allocator, s->packed_len, s->packed);
 }
 
 int reply_shaping(const struct sy_balance *b, struct arena *a, Steelyard__Forwarder__V1__Config *c)
 {
 	const struct shaping_model *m = b->ctl->shaping;
-	c->shaping = arena_take(a, SHAPED_PORTS * sizeof(*c->shaping));
+	c->shaping = arena_alloc(a, SHAPED_PORTS * sizeof(*c->shaping));
 	if (!c->shaping)
 		return -ENOMEM;
 	for (unsigned i = 0; i < SHAPED_PORTS; i++)

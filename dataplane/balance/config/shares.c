@@ -123,7 +123,7 @@ static void set_ceiling(struct model_service *s)
 }
 
 /* Takes one service's shares; true: it has some, or had. */
-static bool take_service(struct model_service *s, const pb_shares *pb, uint32_t *unknown)
+static bool service_read_shares(struct model_service *s, const pb_shares *pb, uint32_t *unknown)
 {
 	const struct scheduler_ops *ops = scheduler_find(s->policy.scheduler);
 	struct finder finder = {.service = s};
@@ -187,7 +187,7 @@ int shares_set(struct sy_balance *b, const Steelyard__Forwarder__V1__SetSharesRe
 			continue;
 		}
 		struct model_service *s = m->service[(uintptr_t)id];
-		if (!take_service(s, pb->services[i], &out->unknown))
+		if (!service_read_shares(s, pb->services[i], &out->unknown))
 			continue;
 		if (s->ceiling) {
 			s->shares_until_ns = balance_now(b) + pb->valid_s * SECOND_NS;

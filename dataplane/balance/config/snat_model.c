@@ -137,7 +137,7 @@ static int rule_add_servers(struct sy_balance *b, struct model_service *s, struc
 		if (!list_reserve((void **)&m->fresh, m->freshes, &m->fresh_capacity,
 		                  sizeof(*m->fresh)))
 			break;
-		uint32_t id = server_id_take(b, &e);
+		uint32_t id = server_id_alloc(b, &e);
 		if (id == UINT32_MAX)
 			return sy_fail(err, ENOSPC, "snat %s: no room: raise --max-servers",
 			               s->name);
@@ -157,14 +157,14 @@ static struct model_service *rule_add(struct sy_balance *b, const char *name, st
 	const struct service_key key = key_of_name(name);
 	struct model_service *s = calloc(1, sizeof(*s));
 	struct model_snat *empty = calloc(1, sizeof(*empty));
-	uint32_t id = s && empty ? id_take(&m->service_ids) : UINT32_MAX;
+	uint32_t id = s && empty ? id_alloc(&m->service_ids) : UINT32_MAX;
 	if (id == UINT32_MAX) {
 		sy_fail(err, ENOSPC, "snat %s: no room for another rule: raise --max-services",
 		        name);
 		goto fail;
 	}
 	if (model_touch(m, id, err) < 0) {
-		id_give(&m->service_ids, id);
+		id_free(&m->service_ids, id);
 		goto fail;
 	}
 	/* From here on the rollback frees the id. */

@@ -30,7 +30,7 @@ void source_count(struct model *m, const struct sy_source *source, int sign)
 	rte_hash_add_key_data(m->source, source, (void *)data);
 }
 
-void source_take(struct sy_balance *b)
+void source_divert(struct sy_balance *b)
 {
 	struct sy_error err;
 	const void *key;
@@ -39,7 +39,7 @@ void source_take(struct sy_balance *b)
 	while (rte_hash_iterate(b->ctl->model->source, &key, &data, &next) >= 0) {
 		if (SOURCE_REFS(data) == 0 || (uintptr_t)data & SOURCE_TAKEN)
 			continue;
-		if (sy_source_take(b->rt, key, &err) < 0) {
+		if (sy_source_divert(b->rt, key, &err) < 0) {
 			sy_log(SY_LOG_ERROR, "balance", "%s", err.text);
 			continue;
 		}

@@ -104,7 +104,7 @@ static void rollback_service(struct sy_balance *b, uint32_t id, struct model_ser
 				address_hold(b, &before->key.vip, ADDRESS_SET_VIP, NULL);
 		}
 	} else {
-		id_give(&m->service_ids, id);
+		id_free(&m->service_ids, id);
 	}
 	if (before && after)
 		before->gone = after->gone; /* counters never decrease */
@@ -209,7 +209,7 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 	const struct model_service *after = m->service[id];
 
 	if (!before && !after) {
-		id_give(&m->service_ids, id);
+		id_free(&m->service_ids, id);
 		return;
 	}
 	keep_servers(m, after);
@@ -316,7 +316,7 @@ void model_publish_addresses(struct sy_balance *b)
 		local_id_publish(b, (uint8_t)id);
 	}
 	if (m->source_touched)
-		source_take(b);
+		source_divert(b);
 	publish_set(b, true);
 	access_publish(b);
 }

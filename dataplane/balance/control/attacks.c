@@ -158,7 +158,7 @@ static const char *attack_text(const struct attack *a, char *text, size_t size)
 }
 
 /* A free place, or that of the attack that ended first. NULL: all are under way. */
-static struct attack *place_take(struct attacks *all)
+static struct attack *attack_alloc(struct attacks *all)
 {
 	struct attack *oldest = NULL;
 	for (unsigned i = 0; i < ATTACKS_KEPT; i++) {
@@ -174,7 +174,7 @@ static struct attack *place_take(struct attacks *all)
 static void attack_begin(struct sy_balance *b, struct attack_rate *r, enum attack_kind kind,
                          const struct model_service *s, uint64_t rate)
 {
-	struct attack *a = place_take(b->ctl->attacks);
+	struct attack *a = attack_alloc(b->ctl->attacks);
 	char text[200];
 	if (!a) {
 		b->ctl->attacks->left_out++;

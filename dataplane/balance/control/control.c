@@ -45,9 +45,8 @@ void control_reply(struct client *c, uint64_t id, pb_response *response)
 	size_t len = steelyard__forwarder__v1__response__get_packed_size(response);
 	uint8_t *bytes = len <= SY_CONTROL_MAX ? malloc(len + 1) : NULL;
 	if (!bytes) {
-		control_reply_error(
-		        c, id, STEELYARD__FORWARDER__V1__CODE__CODE_TOO_LARGE, 0,
-		        "the answer does not fit one message: request with a smaller limit");
+		control_reply_error(c, id, STEELYARD__FORWARDER__V1__CODE__CODE_TOO_LARGE, 0,
+		                    "the answer does not fit one message: use a smaller limit");
 		return;
 	}
 	steelyard__forwarder__v1__response__pack(response, bytes);
@@ -199,7 +198,7 @@ static void control_dispatch(struct client *c, const uint8_t *bytes, size_t len)
 		commit_stage(c, q);
 		return;
 	} else if (q->body_case == STEELYARD__FORWARDER__V1__REQUEST__BODY_PUT_SET_DATA) {
-		upload_take(c, q);
+		upload_receive(c, q);
 	} else if (q->body_case == STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_SESSIONS) {
 		control_list_sessions(c, q);
 	} else {

@@ -107,7 +107,7 @@ void control_reply_error(struct client *c, uint64_t id, pb_code code, uint32_t c
 void commit_stage(struct client *c, pb_request *request);
 void commit_unstage(struct client *c);
 /* Takes a piece of a set's data (control_set_data.c). */
-void upload_take(struct client *c, const pb_request *q);
+void upload_receive(struct client *c, const pb_request *q);
 /* Waits for the check of data that a client has sent. */
 void upload_finish(struct control *k);
 /* Once a second: tries to write what is not saved, on a thread of its own. */
@@ -133,7 +133,7 @@ void control_accept(struct client *c, const uint8_t *bytes, size_t len);
 void waiting_add(struct waiting_request **list, struct client *c, const uint8_t *bytes, size_t len);
 
 /* The reply to every request after an upgrade. */
-#define CONTROL_SEALED "this forwarder has handed its sessions over: request its successor"
+#define CONTROL_SEALED "this forwarder has handed its sessions over: ask its successor"
 
 /* Replies with a list of sessions, possibly later (control_sessions.c). */
 void control_list_sessions(struct client *c, const pb_request *q);

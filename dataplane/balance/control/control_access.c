@@ -14,7 +14,7 @@ static int reply_services(const struct sy_balance *b, unsigned list, struct aren
 	size_t count = 0;
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++)
 		count += m->service[id] && m->service[id]->policy.access == list + 1;
-	pb->services = arena_take(a, (count + 1) * sizeof(*pb->services));
+	pb->services = arena_alloc(a, (count + 1) * sizeof(*pb->services));
 	if (!pb->services)
 		return -ENOMEM;
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++)
@@ -28,12 +28,12 @@ static int reply_stats(const struct sy_balance *b, unsigned id, struct arena *a,
 {
 	const struct access_version *v = &b->ctl->access->now;
 	const struct model_list *l = v->list[id];
-	Steelyard__Forwarder__V1__AccessStats *pb = arena_take(a, sizeof(*pb));
+	Steelyard__Forwarder__V1__AccessStats *pb = arena_alloc(a, sizeof(*pb));
 	if (!pb)
 		return -ENOMEM;
 	steelyard__forwarder__v1__access_stats__init(pb);
 	pb->list = reply_access_list(l, a);
-	pb->matches = arena_take(a, (l->built->rules + 1u) * sizeof(*pb->matches));
+	pb->matches = arena_alloc(a, (l->built->rules + 1u) * sizeof(*pb->matches));
 	if (!pb->list || !pb->matches)
 		return -ENOMEM;
 	for (unsigned i = 0; i < l->built->rules; i++)
@@ -49,12 +49,12 @@ static int reply_set(const struct access_version *v, unsigned bit, struct arena 
                      Steelyard__Forwarder__V1__AccessSetStats **out)
 {
 	const struct model_set *s = v->set[bit];
-	Steelyard__Forwarder__V1__AccessSetStats *pb = arena_take(a, sizeof(*pb));
+	Steelyard__Forwarder__V1__AccessSetStats *pb = arena_alloc(a, sizeof(*pb));
 	if (!pb)
 		return -ENOMEM;
 	steelyard__forwarder__v1__access_set_stats__init(pb);
-	pb->name = arena_take(a, MODEL_NAME);
-	pb->lists = arena_take(a, ACCESS_LISTS * sizeof(*pb->lists));
+	pb->name = arena_alloc(a, MODEL_NAME);
+	pb->lists = arena_alloc(a, ACCESS_LISTS * sizeof(*pb->lists));
 	if (!pb->name || !pb->lists)
 		return -ENOMEM;
 	memcpy(pb->name, s->name, MODEL_NAME);

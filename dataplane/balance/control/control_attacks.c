@@ -29,8 +29,8 @@ static int reply_done(const struct sy_balance *b, const struct attack *at, struc
                       Steelyard__Forwarder__V1__Attack *pb)
 {
 	const char *fixed = attack_kind_done(at->kind);
-	pb->done = arena_take(a, 2 * sizeof(*pb->done));
-	char *text = arena_take(a, DONE_TEXT);
+	pb->done = arena_alloc(a, 2 * sizeof(*pb->done));
+	char *text = arena_alloc(a, DONE_TEXT);
 	if (!pb->done || !text)
 		return -ENOMEM;
 	if (*fixed) {
@@ -48,7 +48,7 @@ static int reply_done(const struct sy_balance *b, const struct attack *at, struc
 	uint64_t answered = now.answered - at->before.answered;
 	if (answered == 0)
 		return 0;
-	char *defence = arena_take(a, DONE_TEXT);
+	char *defence = arena_alloc(a, DONE_TEXT);
 	if (!defence)
 		return -ENOMEM;
 	snprintf(defence, DONE_TEXT,
@@ -62,7 +62,7 @@ static int reply_done(const struct sy_balance *b, const struct attack *at, struc
 static int reply_attack(const struct sy_balance *b, const struct attack *at, struct arena *a,
                         Steelyard__Forwarder__V1__Attack **out)
 {
-	Steelyard__Forwarder__V1__Attack *pb = arena_take(a, sizeof(*pb));
+	Steelyard__Forwarder__V1__Attack *pb = arena_alloc(a, sizeof(*pb));
 	if (!pb)
 		return -ENOMEM;
 	steelyard__forwarder__v1__attack__init(pb);
@@ -96,7 +96,7 @@ int list_attacks(struct sy_balance *b, const pb_request *q, struct arena *a, pb_
 	const struct attacks *all = b->ctl->attacks;
 	const struct attack *sorted[ATTACKS_KEPT];
 	size_t count = 0;
-	Steelyard__Forwarder__V1__AttackList *l = arena_take(a, sizeof(*l));
+	Steelyard__Forwarder__V1__AttackList *l = arena_alloc(a, sizeof(*l));
 	(void)q;
 	if (!l)
 		return sy_fail(err, ENOMEM, "no memory for the answer");
@@ -106,7 +106,7 @@ int list_attacks(struct sy_balance *b, const pb_request *q, struct arena *a, pb_
 		if (all->attack[i].began_ms)
 			sorted[count++] = &all->attack[i];
 	qsort(sorted, count, sizeof(*sorted), newest_first);
-	l->attacks = arena_take(a, (count + 1) * sizeof(*l->attacks));
+	l->attacks = arena_alloc(a, (count + 1) * sizeof(*l->attacks));
 	if (!l->attacks)
 		return sy_fail(err, ENOMEM, "no memory for the answer");
 	for (size_t i = 0; i < count; i++)

@@ -34,7 +34,7 @@ static void worst_add(struct worst *worst, const struct sy_limit_client *c)
 
 static pb_counts *reply_counts(struct arena *a, const struct sy_limit_counts *c)
 {
-	pb_counts *pb = arena_take(a, sizeof(*pb));
+	pb_counts *pb = arena_alloc(a, sizeof(*pb));
 	if (!pb)
 		return NULL;
 	steelyard__forwarder__v1__limit_counts__init(pb);

@@ -95,7 +95,7 @@ static int reply_port_problems(struct sy_balance *b, struct arena *a,
 		if (!info.problem[0])
 			continue;
 		size_t cap = sizeof(info.name) + sizeof(info.problem) + 2;
-		char *text = arena_take(a, cap);
+		char *text = arena_alloc(a, cap);
 		if (!text)
 			return sy_fail(err, ENOMEM, "no memory for the answer");
 		snprintf(text, cap, "%s: %s", info.name, info.problem);
@@ -170,7 +170,7 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 		return -ENOMEM;
 	for (unsigned n = 0; sy_runtime_problem(b->rt, n); n++)
 		s->n_contested += sy_runtime_problem_is_contested(b->rt, n);
-	s->contested = arena_take(a, (s->n_contested + 1) * sizeof(*s->contested));
+	s->contested = arena_alloc(a, (s->n_contested + 1) * sizeof(*s->contested));
 	if (!s->contested)
 		return sy_fail(err, ENOMEM, "no memory for the answer");
 	for (unsigned n = 0, at = 0; sy_runtime_problem(b->rt, n); n++)
@@ -418,7 +418,7 @@ int list_ports(struct sy_balance *b, const pb_request *q, struct arena *a, pb_re
 	for (unsigned i = 0; i < ports; i++) {
 		Steelyard__Forwarder__V1__Port *p;
 		struct sy_port_stats stats;
-		struct sy_port_info *info = arena_take(a, sizeof(*info));
+		struct sy_port_info *info = arena_alloc(a, sizeof(*info));
 		TAKE(a, p, steelyard__forwarder__v1__port__init);
 		if (!info)
 			return sy_fail(err, ENOMEM, "no memory for the answer");

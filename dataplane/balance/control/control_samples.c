@@ -26,7 +26,7 @@ static void samples_forget(struct sy_balance *b, struct samples *s)
 {
 	struct sy_sample scratch[32];
 	for (unsigned w = 0; w < b->workers; w++)
-		while (sy_samples_take(b->rt, w, scratch, SY_ARRAY_LEN(scratch)))
+		while (sy_samples_dequeue(b->rt, w, scratch, SY_ARRAY_LEN(scratch)))
 			;
 	s->before = s->last;
 }
@@ -42,15 +42,15 @@ static void samples_want(struct sy_balance *b, struct samples *s, enum sy_sample
 	sy_samples_want(b->rt, kind, s->one_in[kind], s->until_ns[kind]);
 }
 
-static void samples_take(struct sy_balance *b, struct samples *s)
+static void samples_collect(struct sy_balance *b, struct samples *s)
 {
 	/* No more than are kept, and of every worker. */
 	unsigned share = SAMPLES_KEPT / b->workers;
 	for (unsigned w = 0; w < b->workers; w++) {
 		for (unsigned left = share; left > 0;) {
 			unsigned at = (s->last + 1) % SAMPLES_KEPT, most = SAMPLES_KEPT - at;
-			unsigned n =
-			        sy_samples_take(b->rt, w, &s->kept[at], left < most ? left : most);
+			unsigned n = sy_samples_dequeue(b->rt, w, &s->kept[at],
+			                                left < most ? left : most);
 			if (!n)
 				break;
 			left -= n;
@@ -72,7 +72,7 @@ static bool is_outward(enum sy_drop reason)
 static int reply_sample(struct arena *a, const struct sy_sample *s, const uint32_t *if_index,
                         Steelyard__Forwarder__V1__Sample **out)
 {
-	Steelyard__Forwarder__V1__Sample *pb = arena_take(a, sizeof(*pb));
+	Steelyard__Forwarder__V1__Sample *pb = arena_alloc(a, sizeof(*pb));
 	if (!pb)
 		return -ENOMEM;
 	steelyard__forwarder__v1__sample__init(pb);
@@ -100,7 +100,7 @@ static int reply_samples(struct sy_balance *b, const struct samples *s,
 		sy_port_get_info(b->rt, i, &info);
 		if_index[i] = (uint32_t)info.ifindex;
 	}
-	l->samples = arena_take(a, limit * sizeof(*l->samples));
+	l->samples = arena_alloc(a, limit * sizeof(*l->samples));
 	if (!l->samples)
 		return -ENOMEM;
 	while (l->last < s->last && l->n_samples < limit) {
@@ -133,7 +133,7 @@ int list_samples(struct sy_balance *b, const pb_request *q, struct arena *a, pb_
 		samples_forget(b, s);
 	samples_want(b, s, SY_SAMPLE_RECEIVED, request->received, now_ns);
 	samples_want(b, s, SY_SAMPLE_DROPPED, request->dropped, now_ns);
-	samples_take(b, s);
+	samples_collect(b, s);
 	l->last = request->after;
 	if (request->after == 0 || request->after > s->last) { /* new, or of an earlier forwarder */
 		l->last = s->last;

@@ -149,7 +149,7 @@ static int reply_session(struct sy_balance *b, const struct copy *c, unsigned i,
 	const struct session *s = c->hot[i];
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct service *service = endpoint_service(b, e);
-	Steelyard__Forwarder__V1__Session *pb = arena_take(a, sizeof(*pb));
+	Steelyard__Forwarder__V1__Session *pb = arena_alloc(a, sizeof(*pb));
 	if (!pb)
 		return -ENOMEM;
 	steelyard__forwarder__v1__session__init(pb);
@@ -316,7 +316,7 @@ static struct listing *listing_create(struct client *c, const pb_request *q)
 	l->left = SCAN_RECORDS;
 	l->copy.b = c->control->balance;
 	l->post = (struct sy_worker_post){.fn = copy_records, .done = listing_done, .ctx = l};
-	l->list.sessions = arena_take(&l->arena, l->limit * sizeof(*l->list.sessions));
+	l->list.sessions = arena_alloc(&l->arena, l->limit * sizeof(*l->list.sessions));
 	l->next = c->control->listings;
 	c->control->listings = l;
 	return l;

@@ -213,7 +213,7 @@ static void upload_begin_later(struct client *c, const pb_request *q)
 	}
 }
 
-void upload_take(struct client *c, const pb_request *q)
+void upload_receive(struct client *c, const pb_request *q)
 {
 	const Steelyard__Forwarder__V1__PutSetDataRequest *request = q->put_set_data;
 	if (request->digest.len != SET_DIGEST || request->size < SET_HEAD ||

@@ -43,7 +43,7 @@ static int reply_port(const struct sy_balance *b, const struct model_shaping *m,
 		return sy_fail(err, ENOMEM, "no memory for the answer");
 	const char *problem = port == SY_PORT_NONE ? NULL : shaping_problem(b, port);
 	if (problem) {
-		pb->problem = arena_take(a, strlen(problem) + 1);
+		pb->problem = arena_alloc(a, strlen(problem) + 1);
 		if (!pb->problem)
 			return sy_fail(err, ENOMEM, "no memory for the answer");
 		strcpy(pb->problem, problem);

@@ -9,7 +9,7 @@
 static int reply_stats(const struct sy_balance *b, const struct model_service *s, struct arena *a,
                        Steelyard__Forwarder__V1__SnatStats **out)
 {
-	Steelyard__Forwarder__V1__SnatStats *pb = arena_take(a, sizeof(*pb));
+	Steelyard__Forwarder__V1__SnatStats *pb = arena_alloc(a, sizeof(*pb));
 	struct traffic total = s->gone;
 	if (!pb)
 		return -ENOMEM;
@@ -28,12 +28,12 @@ int list_snat(struct sy_balance *b, const pb_request *q, struct arena *a, pb_res
               struct sy_error *err)
 {
 	const struct model *m = b->ctl->model;
-	Steelyard__Forwarder__V1__SnatList *l = arena_take(a, sizeof(*l));
+	Steelyard__Forwarder__V1__SnatList *l = arena_alloc(a, sizeof(*l));
 	(void)q;
 	if (!l)
 		return sy_fail(err, ENOMEM, "no memory for the answer");
 	steelyard__forwarder__v1__snat_list__init(l);
-	l->rules = arena_take(a, (model_rules(m) + 1) * sizeof(*l->rules));
+	l->rules = arena_alloc(a, (model_rules(m) + 1) * sizeof(*l->rules));
 	if (!l->rules)
 		return sy_fail(err, ENOMEM, "no memory for the answer");
 	for (uint32_t id = 0; id < m->service_ids.fresh; id++)

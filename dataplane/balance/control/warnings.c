@@ -25,7 +25,7 @@ struct warnings {
 
 __attribute__((format(printf, 2, 3))) static void warn(struct warnings *to, const char *format, ...)
 {
-	char *text = arena_take(to->arena, WARNING_TEXT);
+	char *text = arena_alloc(to->arena, WARNING_TEXT);
 	va_list values;
 	if (!text) {
 		to->out_of_memory = true;
@@ -109,9 +109,9 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 	struct warnings to = {.arena = a};
 	while (sy_runtime_problem(b->rt, problems))
 		problems++;
-	to.text = arena_take(a,
-	                     (2 * ports + ADDRESS_SETS + SHAPED_PORTS + WARNINGS_FIXED + problems) *
-	                             sizeof(*to.text));
+	to.text = arena_alloc(
+	        a, (2 * ports + ADDRESS_SETS + SHAPED_PORTS + WARNINGS_FIXED + problems) *
+	                   sizeof(*to.text));
 	if (!to.text)
 		return -ENOMEM;
 	for (unsigned i = 0; i < problems; i++)

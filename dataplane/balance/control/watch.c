@@ -67,7 +67,7 @@ static void watch_log(struct sy_balance *b, const struct model_service *s,
 {
 	struct watch *w = b->ctl->watch;
 	char vip[SY_ADDR_TEXT], more[64] = "";
-	if (!rate_take(&w->log_rate, w->look.now_ns, LOG_COST_NS, LOG_BURST)) {
+	if (!rate_charge(&w->log_rate, w->look.now_ns, LOG_COST_NS, LOG_BURST)) {
 		w->not_logged++;
 		return;
 	}

@@ -6,7 +6,7 @@
  * `app`, sy_balance_attach(), sy_balance_adopt(), sy_runtime_bind(), sy_runtime_start(),
  * sy_balance_serve(), sy_runtime_run(), sy_runtime_quiesce(), sy_balance_seal(),
  * sy_balance_detach(), sy_runtime_close(), sy_balance_destroy(). A successor calls
- * sy_balance_take() before sy_balance_adopt(). See docs/design/0007-restart.md.
+ * sy_balance_acquire() before sy_balance_adopt(). See docs/design/0007-restart.md.
  */
 #ifndef SY_BALANCE_H
 #define SY_BALANCE_H
@@ -73,13 +73,13 @@ unsigned sy_balance_path_half(const struct sy_balance *b);
 int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_error *err);
 /* With `inherit`, after the predecessor has sealed its tables with this ticket: applies what was
  * configured since sy_balance_attach() and takes the tables over. */
-int sy_balance_take(struct sy_balance *b, uint64_t ticket, struct sy_error *err);
+int sy_balance_acquire(struct sy_balance *b, uint64_t ticket, struct sy_error *err);
 /* Adopts the sessions of an earlier process, with up to `threads` threads, and logs the result. The
  * workers do not run yet. */
 int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *err);
 /* After sy_runtime_quiesce(): saves the configuration, then seals and releases the tables for the
  * next process. ticket: 0 for a clean stop, else the number that the successor passes to
- * sy_balance_take(). */
+ * sy_balance_acquire(). */
 void sy_balance_seal(struct sy_balance *b, uint64_t ticket);
 /* While an upgrade is prepared, configuration is written to the journal only and no id is freed. */
 void sy_balance_hold_snapshots(struct sy_balance *b, bool hold);

@@ -126,7 +126,7 @@ static void access_report(struct sy_worker *w, const struct access_list *l, uint
 	struct access_worker *aw = balance_worker_of(w)->access;
 	uint32_t read = __atomic_load_n(&aw->read, __ATOMIC_ACQUIRE);
 	if (aw->written - read == ACCESS_RECORDS ||
-	    !rate_take(&aw->log_rate, w->now_ns, LOG_COST_NS, LOG_BURST))
+	    !rate_charge(&aw->log_rate, w->now_ns, LOG_COST_NS, LOG_BURST))
 		return;
 	aw->record[aw->written % ACCESS_RECORDS] = (struct access_record){
 	        *SY_CONTAINER_OF(client, struct sy_tuple, src), l->id, rule, l->rule[rule].action};

@@ -34,7 +34,7 @@ static enum address_set_kind classify_nat(struct sy_balance *b, const uint8_t *f
 		return ADDRESS_SET_LOCAL;
 	if (is_from_nat_server(b, v) && !snat_is_of_inside(snat, &v->tuple))
 		return ADDRESS_SET_LOCAL;
-	if (snat_takes(snat, &v->tuple))
+	if (snat_matches(snat, &v->tuple))
 		return ADDRESS_SET_VIP;
 	return icmp_is_about_server(b, frame, v) ? ADDRESS_SET_LOCAL : ADDRESS_SET_NONE;
 }
@@ -115,7 +115,7 @@ classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	if (!is_plain) {
 		if (v->fragment != SY_FRAGMENT_NONE) {
 			/* Earlier packets go first: this one may be handed over at once. */
-			remote_take(w, burst, i);
+			remote_classify(w, burst, i);
 			enum sy_drop reason = fragment_classify(w, burst, i);
 			if (reason != SY_DROP_NONE || sy_next_has_left(burst->next[i]))
 				return reason;
@@ -252,7 +252,7 @@ void sy_classify_stage(struct sy_worker *w, struct sy_burst *burst)
 		elsewhere |= SY_READ(w->slot_worker[burst->slot[i]]) ^ w->id;
 	}
 	if (elsewhere) {
-		remote_take(w, burst, burst->count);
+		remote_classify(w, burst, burst->count);
 		burst_compact(burst);
 	}
 }

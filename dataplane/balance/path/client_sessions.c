@@ -93,8 +93,9 @@ bool client_sessions_change(struct sy_worker *w, const struct session_table *t, 
 	if (*bits & mask)
 		return true;
 	/* What the sweep finds began before the limit. */
-	switch (client_count_take(b->client_counts, client_sessions_key(b, e->service, &s->client),
-	                          began ? limit : UINT32_MAX)) {
+	switch (client_count_acquire(b->client_counts,
+	                             client_sessions_key(b, e->service, &s->client),
+	                             began ? limit : UINT32_MAX)) {
 	case CLIENT_COUNTED:
 		*bits |= mask;
 		return true;
@@ -114,8 +115,8 @@ void client_sessions_end(struct sy_worker *w, const struct session_table *t, uin
 	if (!(*bits & mask))
 		return;
 	*bits &= (uint8_t)~mask;
-	client_count_give(b->client_counts,
-	                  client_sessions_key(b, b->endpoint[s->server].service, &s->client));
+	client_count_release(b->client_counts,
+	                     client_sessions_key(b, b->endpoint[s->server].service, &s->client));
 }
 
 void client_sessions_refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i, bool gone)

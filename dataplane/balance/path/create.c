@@ -55,7 +55,7 @@ static enum sy_drop create_local(struct sy_worker *w, struct session_table *t, s
 	struct sy_balance *b = w->app;
 	if (p->search.local_count == 0)
 		return SY_DROP_NO_LOCAL_ADDRESS;
-	if (!session_find_port(t, &b->key, &p->search, port_is_taken))
+	if (!session_find_port(t, &b->key, &p->search, port_is_in_use))
 		return SY_DROP_NO_LOCAL_PORT;
 	if (SY_UNLIKELY(p->search.victim != SESSION_NONE))
 		evict_for_port(w, t, p->search.victim);
@@ -419,7 +419,7 @@ void create_cancel(struct sy_worker *w, unsigned i)
 	struct balance_worker *bw = balance_worker_of(w);
 	bw->burst.prepared &= ~(UINT64_C(1) << i);
 	if (bw->burst.creation[i].reason == SY_DROP_NONE)
-		load_give(w->app, bw->burst.creation[i].server);
+		load_release(w->app, bw->burst.creation[i].server);
 }
 
 /* Asks the limits of the session's server. NONE, or why they refuse it. */
@@ -497,7 +497,7 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		record = create_with_server(w, burst, i, creation, opening, reason);
 	if (record == SESSION_NONE) {
 		SY_COUNT(counts->refused[refusal_of(*reason)], 1);
-		load_give(b, creation->server);
+		load_release(b, creation->server);
 		return SESSION_NONE;
 	}
 	police_begun(w, i);

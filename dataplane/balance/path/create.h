@@ -39,8 +39,8 @@ enum sy_drop create_check_origin(const struct sy_balance *b, struct sy_burst *bu
 
 /* For session_find_port(): does this session have the tuple that the search in a struct port_search
  * proposes? Compares tuples, as two server ids may name one endpoint. */
-static inline bool port_is_taken(const void *ctx, const struct session *s,
-                                 enum session_direction direction)
+static inline bool port_is_in_use(const void *ctx, const struct session *s,
+                                  enum session_direction direction)
 {
 	const struct port_search *p = SY_CONTAINER_OF(ctx, struct port_search, search);
 	const struct match_context match = {p->balance, p->table, &p->search.reply};
@@ -66,7 +66,7 @@ uint32_t snat_create(struct sy_worker *w, struct sy_burst *burst, unsigned i, en
 /* ---- schedule.c ------------------------------------------------------------------------------ */
 
 /* Chooses a server for a new session of this client and takes a place on it; session_end() or
- * load_give() releases the place. Returns NONE, NO_SERVER or CONNECTION_LIMIT. */
+ * load_release() releases the place. Returns NONE, NO_SERVER or CONNECTION_LIMIT. */
 enum sy_drop schedule(struct sy_worker *w, const struct service *service,
                       const struct sy_tuple *client, uint32_t *server);
 

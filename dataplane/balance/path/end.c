@@ -40,7 +40,7 @@ static void end_hashed(struct sy_worker *w, struct session_table *t, uint32_t re
 		client_sessions_end(w, t, record);
 	SY_COUNT(bw->share[s->server].traffic.ended, 1);
 	bw->ended++;
-	load_give(w->app, s->server);
+	load_release(w->app, s->server);
 	session_remove(t, record, h->client, h->server);
 }
 

@@ -3,7 +3,7 @@
  * Virtual reassembly: all fragments of a datagram wait until it is complete; then they continue as
  * packets of its session, in order, the first fragment first.
  *
- *     fragment_classify() ──▶ datagram_take() ── incomplete ──▶ waits ──▶ dropped, by name
+ *     fragment_classify() ──▶ datagram_add() ── incomplete ──▶ waits ──▶ dropped, by name
  *             ▲                     └─ complete ─▶ datagram_release() ─┐
  *             └────────── note in the packet buffer ◀──────────────────┘
  */
@@ -417,8 +417,8 @@ static void datagram_release(struct sy_worker *w, struct fragments *f, uint16_t 
 }
 
 /* Handles fragment i of a datagram that this worker owns. NONE: it waits, or has continued. */
-static enum sy_drop datagram_take(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
-                                  uint32_t hash, const struct sy_tuple *key)
+static enum sy_drop datagram_add(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
+                                 uint32_t hash, const struct sy_tuple *key)
 {
 	struct fragments *f = balance_worker_of(w)->fragments;
 	const struct sy_view *v = &burst->view[i];
@@ -473,7 +473,7 @@ enum sy_drop fragment_classify(struct sy_worker *w, struct sy_burst *burst, unsi
 			sy_burst_hand_over(w, burst, i);
 			return SY_DROP_NONE;
 		}
-		enum sy_drop reason = datagram_take(w, burst, i, (uint32_t)(hash >> 32), &key);
+		enum sy_drop reason = datagram_add(w, burst, i, (uint32_t)(hash >> 32), &key);
 		if (reason == SY_DROP_NONE)
 			burst->next[i] = SY_NEXT_PENDING;
 		return reason;

@@ -12,7 +12,7 @@
 static const struct sy_addr *icmp_source(const struct sy_balance *b, const struct sy_view *v)
 {
 	const struct snat *snat = SY_RCU_READ(b->snat);
-	if (!snat_takes(snat, &v->tuple) ||
+	if (!snat_matches(snat, &v->tuple) ||
 	    address_set_find(SY_RCU_READ(b->address_set), &v->tuple.dst))
 		return &v->tuple.dst;
 	return &snat_find(snat, &v->tuple.src)->pool[v->v4].addr[0];
@@ -22,7 +22,7 @@ bool icmp_send_error(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                      enum sy_icmp_error kind, uint16_t mtu)
 {
 	const enum own_class class = kind == SY_ICMP_TOO_BIG ? OWN_TOO_BIG : OWN_ERROR;
-	if (!own_take(w, class, &burst->view[i].tuple.src)) {
+	if (!own_rate_charge(w, class, &burst->view[i].tuple.src)) {
 		SY_COUNT(w->counters.drop[SY_DROP_ICMP_RATE], 1);
 		return false;
 	}
@@ -63,7 +63,7 @@ void icmp_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 		sy_burst_drop(w, burst, i, SY_DROP_OWN_SOURCE);
 		return;
 	}
-	if (!own_take(w, OWN_ECHO, &v->tuple.src)) {
+	if (!own_rate_charge(w, OWN_ECHO, &v->tuple.src)) {
 		sy_burst_drop(w, burst, i, SY_DROP_ECHO_RATE);
 		return;
 	}

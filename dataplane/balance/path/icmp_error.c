@@ -90,7 +90,7 @@ bool icmp_is_about_server(const struct sy_balance *b, const uint8_t *frame, cons
 		return false;
 	const struct sy_tuple answer = tuple_reversed(&q.tuple);
 	return address_set_find(SY_RCU_READ(b->address_set), &answer.src) == ADDRESS_SET_SERVER ||
-	       snat_takes(SY_RCU_READ(b->snat), &answer);
+	       snat_matches(SY_RCU_READ(b->snat), &answer);
 }
 
 void icmp_error_steer(struct sy_worker *w, struct sy_burst *burst, unsigned i)

@@ -314,7 +314,7 @@ void join_repeat_syn(struct sy_worker *w, struct session_table *t, uint32_t reco
 		sy_packet_drop(w, m, SY_DROP_OPENING);
 }
 
-void join_give_up(struct sy_worker *w, struct session_table *t, uint32_t record)
+void join_abandon(struct sy_worker *w, struct session_table *t, uint32_t record)
 {
 	struct session *s = session_at(t, record);
 	const struct join_begin *begin = join_begin_of(s);

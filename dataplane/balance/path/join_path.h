@@ -25,6 +25,6 @@ void join_convert(struct sy_burst *burst, unsigned i, const struct session *s,
 /* Each second: repeats the client's SYN to the server. */
 void join_repeat_syn(struct sy_worker *w, struct session_table *t, uint32_t record);
 /* The server has not answered, or is gone: resets both ends by exact numbers. */
-void join_give_up(struct sy_worker *w, struct session_table *t, uint32_t record);
+void join_abandon(struct sy_worker *w, struct session_table *t, uint32_t record);
 
 #endif

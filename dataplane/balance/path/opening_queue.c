@@ -82,7 +82,7 @@ static void entry_free(struct opening_queue *h, uint16_t n)
 }
 
 /* Takes the entry at *from in its bucket's list out of both lists; the packet stays. */
-static uint16_t entry_take(struct opening_queue *h, uint16_t *from)
+static uint16_t entry_unlink(struct opening_queue *h, uint16_t *from)
 {
 	uint16_t n = *from;
 	struct entry *e = &h->at[n];
@@ -100,7 +100,7 @@ static void opening_packet_drop(struct sy_worker *w, struct rte_mbuf *m, uint32_
 
 static void entry_drop(struct sy_worker *w, struct opening_queue *h, uint16_t *from)
 {
-	uint16_t n = entry_take(h, from);
+	uint16_t n = entry_unlink(h, from);
 	opening_packet_drop(w, h->at[n].m, h->at[n].service);
 	entry_free(h, n);
 }
@@ -193,7 +193,7 @@ void opening_queue_release(struct sy_worker *w, uint8_t slot, uint32_t record)
 
 	for (uint16_t *at = bucket_of(h, slot, record); *at != NONE;)
 		if (entry_is_of(&h->at[*at], slot, record))
-			due_add(h, entry_take(h, at));
+			due_add(h, entry_unlink(h, at));
 		else
 			at = &h->at[*at].next;
 	opening_queue_poll(w);

@@ -7,8 +7,8 @@
 #include "own_packet.h"
 #include "service_drop.h"
 
-/* What a packet took from a limit by clients. */
-struct taken {
+/* The buckets of limits by clients that a packet was charged to. */
+struct charged {
 	struct sy_limit_place place[LIMIT_CHAIN];
 };
 
@@ -60,29 +60,29 @@ static inline uint64_t counted_bytes(const struct limit *l, uint16_t len)
 	return l->unit == LIMIT_SESSIONS ? 0 : len;
 }
 
-static inline enum sy_limit_answer limit_take(struct sy_worker *w, const struct limit *l,
-                                              const struct sy_limit_key *key, uint64_t cost,
-                                              struct sy_limit_place *place)
+static inline enum sy_limit_answer limit_charge(struct sy_worker *w, const struct limit *l,
+                                                const struct sy_limit_key *key, uint64_t cost,
+                                                struct sy_limit_place *place)
 {
 	struct limit_share *share = share_of(w, l);
 	uint64_t volume = sy_limit_volume(&l->rate, w->now_ns);
 	if (SY_UNLIKELY(share->line != l->line))
 		share_renew(w, l, share, volume);
 	if (l->clients)
-		return sy_limit_table_take(l->clients->table, &l->rate, key, volume, cost, place);
-	return sy_limit_take(bucket_of(w, l), engine_of(w, l), &l->rate, &share->local, volume,
-	                     cost)
-	               ? SY_LIMIT_TAKEN
+		return sy_limit_table_charge(l->clients->table, &l->rate, key, volume, cost, place);
+	return sy_limit_charge(bucket_of(w, l), engine_of(w, l), &l->rate, &share->local, volume,
+	                       cost)
+	               ? SY_LIMIT_CHARGED
 	               : SY_LIMIT_ABOVE;
 }
 
-static void limit_give_back(struct sy_worker *w, const struct limit *l, uint64_t cost,
-                            const struct sy_limit_place *place)
+static void limit_refund(struct sy_worker *w, const struct limit *l, uint64_t cost,
+                         const struct sy_limit_place *place)
 {
 	if (l->clients)
-		sy_limit_table_give_back(l->clients->table, place, cost);
+		sy_limit_table_refund(l->clients->table, place, cost);
 	else
-		sy_limit_give_back(bucket_of(w, l), engine_of(w, l), &share_of(w, l)->local, cost);
+		sy_limit_refund(bucket_of(w, l), engine_of(w, l), &share_of(w, l)->local, cost);
 }
 
 static void limit_count(struct sy_worker *w, const struct limit *l, bool above, uint16_t len,
@@ -95,9 +95,9 @@ static void limit_count(struct sy_worker *w, const struct limit *l, bool above, 
 		sy_limit_table_count(l->clients->table, place, above, 1, bytes);
 }
 
-/* The limits that packet i took from, one after the other; NULL: there is no further one. */
-static const struct limit *took_next(const struct sy_balance *b, const struct limit_chain *chain,
-                                     uint32_t *left, unsigned *at)
+/* Iterates over the limits that packet i was charged to; NULL at the end. */
+static const struct limit *charged_next(const struct sy_balance *b, const struct limit_chain *chain,
+                                        uint32_t *left, unsigned *at)
 {
 	while (*left) {
 		*at = (unsigned)__builtin_ctz(*left);
@@ -109,22 +109,23 @@ static const struct limit *took_next(const struct sy_balance *b, const struct li
 	return NULL;
 }
 
-static void police_give_back(struct sy_worker *w, const struct charge *p, const struct taken *taken)
+static void police_refund(struct sy_worker *w, const struct charge *p,
+                          const struct charged *charged)
 {
 	const struct limit *l;
-	uint32_t left = p->took;
+	uint32_t left = p->limits;
 	unsigned at;
-	while ((l = took_next(w->app, p->chain, &left, &at)))
-		limit_give_back(w, l, limit_cost(l, p->len), &taken->place[at]);
+	while ((l = charged_next(w->app, p->chain, &left, &at)))
+		limit_refund(w, l, limit_cost(l, p->len), &charged->place[at]);
 }
 
-static void police_count(struct sy_worker *w, const struct charge *p, const struct taken *taken)
+static void police_count(struct sy_worker *w, const struct charge *p, const struct charged *charged)
 {
 	const struct limit *l;
-	uint32_t left = p->took;
+	uint32_t left = p->limits;
 	unsigned at;
-	while ((l = took_next(w->app, p->chain, &left, &at)))
-		limit_count(w, l, false, p->len, &taken->place[at]);
+	while ((l = charged_next(w->app, p->chain, &left, &at)))
+		limit_count(w, l, false, p->len, &charged->place[at]);
 }
 
 /* Does a limit at this place of the chain concern the packet? *key: of its client. */
@@ -141,12 +142,12 @@ static inline enum sy_drop police_check_one(struct sy_worker *w, const struct li
 {
 	if (SY_UNLIKELY(!(l->sides >> packet->from & 1)))
 		return SY_DROP_NONE;
-	const bool taken =
-	        limit_take(w, l, NULL, limit_cost(l, packet->len), NULL) == SY_LIMIT_TAKEN;
+	const bool charged =
+	        limit_charge(w, l, NULL, limit_cost(l, packet->len), NULL) == SY_LIMIT_CHARGED;
 	struct limit_share *share = share_of(w, l);
-	count(taken ? &share->passed : &share->above, 1, packet->len);
-	p->took = taken;
-	return SY_LIKELY(taken) ? SY_DROP_NONE : SY_DROP_LIMIT_EXCEEDED;
+	count(charged ? &share->passed : &share->above, 1, packet->len);
+	p->limits = charged;
+	return SY_LIKELY(charged) ? SY_DROP_NONE : SY_DROP_LIMIT_EXCEEDED;
 }
 
 /* Asks the limits at the places `first` to `end` of the chain. */
@@ -157,7 +158,7 @@ static enum sy_drop police_check_some(struct sy_worker *w, struct rte_mbuf *m,
 	const struct sy_balance *b = w->app;
 	const struct limit_chain *chain = p->chain;
 	const unsigned marks = chain->drops + chain->sessions;
-	struct taken taken;
+	struct charged charged;
 	for (unsigned k = first; k < end; k++) {
 		if (k == chain->drops && !packet->begins)
 			k = marks;
@@ -167,26 +168,26 @@ static enum sy_drop police_check_some(struct sy_worker *w, struct rte_mbuf *m,
 		struct sy_limit_key key;
 		if (!police_concerns(l, packet, &key))
 			continue;
-		switch (limit_take(w, l, &key, limit_cost(l, p->len), &taken.place[k])) {
-		case SY_LIMIT_TAKEN:
-			p->took |= UINT32_C(1) << k;
+		switch (limit_charge(w, l, &key, limit_cost(l, p->len), &charged.place[k])) {
+		case SY_LIMIT_CHARGED:
+			p->limits |= UINT32_C(1) << k;
 			break;
 		case SY_LIMIT_UNLIMITED:
 			count(&share_of(w, l)->unlimited, 1, counted_bytes(l, p->len));
 			break;
 		case SY_LIMIT_ABOVE:
-			limit_count(w, l, true, p->len, &taken.place[k]);
+			limit_count(w, l, true, p->len, &charged.place[k]);
 			if (l->marks) {
 				sy_packet_set_dscp(sy_frame(m), l->dscp);
 				break;
 			}
-			police_give_back(w, p, &taken);
-			p->took = 0;
+			police_refund(w, p, &charged);
+			p->limits = 0;
 			return l->unit == LIMIT_SESSIONS ? SY_DROP_SESSION_RATE
 			                                 : SY_DROP_LIMIT_EXCEEDED;
 		}
 	}
-	police_count(w, p, &taken);
+	police_count(w, p, &charged);
 	return SY_DROP_NONE;
 }
 
@@ -286,7 +287,7 @@ enum sy_drop police_now(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	}
 	enum sy_drop reason =
 	        police_check_some(w, burst->mbuf[i], &packet, &drops, 0, p->chain->drops);
-	p->took |= drops.took;
+	p->limits |= drops.limits;
 	return reason;
 }
 
@@ -361,10 +362,10 @@ void police_undo(struct sy_worker *w, unsigned i)
 		return;
 	bw->burst.charged &= ~(UINT64_C(1) << i);
 	bw->burst.queued &= ~(UINT64_C(1) << i);
-	while ((l = took_next(w->app, p->chain, &p->took, &at))) {
+	while ((l = charged_next(w->app, p->chain, &p->limits, &at))) {
 		const struct sy_limit_place place = place_again(l, &p->client);
 		const uint64_t less = -counted_bytes(l, p->len);
-		limit_give_back(w, l, limit_cost(l, p->len), &place);
+		limit_refund(w, l, limit_cost(l, p->len), &place);
 		count(&share_of(w, l)->passed, UINT64_MAX, less);
 		if (l->clients)
 			sy_limit_table_count(l->clients->table, &place, false, UINT64_MAX, less);
@@ -405,7 +406,7 @@ void police_begun(struct sy_worker *w, unsigned i)
 	struct charge *p = &bw->burst.charge[i];
 	if (SY_UNLIKELY(police_was_checked(bw, i))) {
 		const uint64_t sessions = (UINT64_C(1) << p->chain->sessions) - 1;
-		p->took &= ~(uint32_t)(sessions << p->chain->drops);
+		p->limits &= ~(uint32_t)(sessions << p->chain->drops);
 	}
 }
 

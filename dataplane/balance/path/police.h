@@ -4,9 +4,9 @@
  * (docs/design/0033-limits-in-the-path.md).
  *
  * Each packet is asked about once, where nothing else speaks against forwarding it, and before it
- * changes its session's state: a segment that is dropped must not close a connection. What it took
- * is noted for the burst, so that a later stage does not ask again, and gives it back if the packet
- * is not forwarded after all.
+ * changes its session's state: a segment that is dropped must not close a connection. What it
+ * limits is noted for the burst, so that a later stage does not ask again, and gives it back if the
+ * packet is not forwarded after all.
  */
 #ifndef POLICE_H
 #define POLICE_H
@@ -43,7 +43,7 @@ void police_undo(struct sy_worker *w, unsigned i);
  * once at the end of a burst, or before packets leave it for the event device; a stage that drops,
  * steers or holds a packet need not refund anything. */
 void police_settle(struct sy_worker *w, const struct sy_burst *burst, unsigned end);
-/* The session of packet i has begun: what it took for that stays taken. */
+/* The session of packet i has begun: what it limits for that stays taken. */
 void police_begun(struct sy_worker *w, unsigned i);
 
 /* Has packet i of this burst been asked about? */

@@ -137,7 +137,7 @@ static unsigned events_take(struct sy_worker *w, const struct event_stage *s,
 }
 
 /* SY_EVENT_ORDERED: what has passed, in the order in which it was sent. */
-static unsigned exit_take(struct sy_worker *w, struct sy_event_port *exit)
+static unsigned exit_drain(struct sy_worker *w, struct sy_event_port *exit)
 {
 	struct rte_event e[SY_EVENT_BURST];
 	unsigned n = sy_event_receive(exit, e, SY_EVENT_BURST);
@@ -159,7 +159,7 @@ static void stage_poll(struct sy_worker *w, const struct event_stage *s)
 		return;
 	struct sy_event_port *exit = sy_event_port(s->event, sy_worker_count(w->rt));
 	for (unsigned n = 0; n < POLL_BURSTS; n++)
-		if (exit_take(w, exit) == 0)
+		if (exit_drain(w, exit) == 0)
 			break;
 	sy_event_maintain(exit);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packets of other workers' slots, for classify: remote_take() looks them up in the owner's table
- * and forwards them by its record, or hands them over. */
+/* Packets of other workers' slots, for classify: remote_classify() looks them up in the owner's
+ * table and forwards them by its record, or hands them over. */
 #include "remote.h"
 
 #include <stdlib.h>
@@ -230,7 +230,7 @@ static void remote_run(struct sy_worker *w, struct remote *r, struct sy_burst *b
 	police_settle(w, burst, SY_BURST);
 }
 
-void remote_take(struct sy_worker *w, struct sy_burst *burst, unsigned n)
+void remote_classify(struct sy_worker *w, struct sy_burst *burst, unsigned n)
 {
 	struct remote *r = balance_worker_of(w)->remote;
 	uint8_t at[SY_BURST];

@@ -19,6 +19,6 @@ void remote_destroy(struct remote *r);
 
 /* Takes those of a burst's first n packets that are for look up and belong to other workers' slots.
  * They become SY_NEXT_SENT, SY_NEXT_STEERED, SY_NEXT_DROPPED or SY_NEXT_READY. */
-void remote_take(struct sy_worker *w, struct sy_burst *burst, unsigned n);
+void remote_classify(struct sy_worker *w, struct sy_burst *burst, unsigned n);
 
 #endif

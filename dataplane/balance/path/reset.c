@@ -9,7 +9,7 @@
 
 bool segment_is_allowed(struct sy_worker *w, enum own_class class, const struct sy_addr *to)
 {
-	if (own_take(w, class, to))
+	if (own_rate_charge(w, class, to))
 		return true;
 	SY_COUNT(w->counters.drop[SY_DROP_RESET_RATE], 1);
 	return false;

@@ -22,7 +22,7 @@ void reset_unknown(struct sy_worker *w, struct sy_burst *burst, unsigned i);
 /* ---- for reset_both.c ------------------------------------------------------------------------ */
 
 /* Is one more segment within its class's rate? If not, it is counted as dropped. to: as for
- * own_take(). */
+ * own_rate_charge(). */
 bool segment_is_allowed(struct sy_worker *w, enum own_class class, const struct sy_addr *to);
 /* Probes one side: is the connection alive? The answer acknowledges the probe, or is a reset with
  * the number reset_secret(). */

@@ -15,7 +15,7 @@ static uint32_t limit_of(const struct service *service)
 
 /* Picks a server from one pool and takes a place on it; *full: there are servers, but none has a
  * place left. */
-static uint32_t pool_take(struct sy_balance *b, struct pick *p, const struct pool *pool, bool *full)
+static uint32_t pool_pick(struct sy_balance *b, struct pick *p, const struct pool *pool, bool *full)
 {
 	uint32_t i;
 	if (!pool || pool->eligible == 0)
@@ -24,7 +24,7 @@ static uint32_t pool_take(struct sy_balance *b, struct pick *p, const struct poo
 	/* Another worker may take the last place that pick saw; then pick tries the others. */
 	while ((i = pool->ops->pick(p)) != PICK_NONE) {
 		const struct candidate *c = &pool->candidate[i];
-		if (load_take(&b->server_active[c->server], c->limit))
+		if (load_acquire(&b->server_active[c->server], c->limit))
 			return c->server;
 	}
 	*full = true;
@@ -45,14 +45,14 @@ static uint32_t server_pick(struct sy_worker *w, const struct service *service,
 	};
 	if (service->pool->ops->by_hash)
 		p.hash = scheduler_hash(&client->src, client->sport, by_tuple);
-	uint32_t server = pool_take(b, &p, service->pool, full);
-	return server != SERVER_NONE ? server : pool_take(b, &p, service->backups, full);
+	uint32_t server = pool_pick(b, &p, service->pool, full);
+	return server != SERVER_NONE ? server : pool_pick(b, &p, service->backups, full);
 }
 
 /* Takes a place on the server that the prefix is bound to. */
-static bool bound_take(struct sy_balance *b, uint32_t server)
+static bool bound_acquire(struct sy_balance *b, uint32_t server)
 {
-	return load_take(&b->server_active[server], SY_READ(b->endpoint[server].limit));
+	return load_acquire(&b->server_active[server], SY_READ(b->endpoint[server].limit));
 }
 
 /* server_pick() for a service with persistence. */
@@ -62,13 +62,13 @@ static uint32_t server_persist(struct sy_worker *w, const struct service *servic
 	struct sy_balance *b = w->app;
 	uint32_t now = balance_seconds(w);
 	uint32_t bound = persist_find(b, service, &client->src, now);
-	if (bound != SERVER_NONE && bound_take(b, bound))
+	if (bound != SERVER_NONE && bound_acquire(b, bound))
 		return bound;
 	uint32_t server = server_pick(w, service, client, full);
 	if (server == SERVER_NONE)
 		return SERVER_NONE;
 	uint32_t first = persist_bind(b, service, &client->src, server, bound, now);
-	if (first == server || !bound_take(b, first))
+	if (first == server || !bound_acquire(b, first))
 		return server;
 	__atomic_fetch_sub(&b->server_active[server], 1, __ATOMIC_RELAXED);
 	return first;
@@ -84,8 +84,8 @@ client_check(struct sy_worker *w, const struct service *service, const struct sy
 	if (p->client_sessions && !client_sessions_has_place(b, service, client))
 		reason = SY_DROP_CLIENT_SESSIONS;
 	else if (p->client_per_second &&
-	         !client_rate_take(b->client_rates, challenge_client(b, service, client),
-	                           w->now_ns / 1000, p->client_per_second, p->client_burst))
+	         !client_rate_charge(b->client_rates, challenge_client(b, service, client),
+	                             w->now_ns / 1000, p->client_per_second, p->client_burst))
 		reason = SY_DROP_CLIENT_RATE;
 	if (reason != SY_DROP_NONE)
 		SY_COUNT(balance_worker_of(w)->load[service->id].client_refused, 1);
@@ -103,7 +103,7 @@ enum sy_drop schedule(struct sy_worker *w, const struct service *service,
 		if (reason != SY_DROP_NONE)
 			return reason;
 	}
-	if (!load_take(active, limit_of(service)))
+	if (!load_acquire(active, limit_of(service)))
 		return SY_DROP_CONNECTION_LIMIT;
 	*server = service->policy.persistence.timeout ? server_persist(w, service, client, &full)
 	                                              : server_pick(w, service, client, &full);

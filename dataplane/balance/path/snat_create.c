@@ -70,7 +70,7 @@ static bool own_port(const struct sy_balance *b, struct session_table *t, struct
 	                            own_first_byte(s->client_port, &s->client, &reply->dst));
 	p->search.local = p->search.local_ids[0];
 	p->search.server_hash = sy_hash_tuple(&b->key, reply);
-	return session_find(t->index, p->search.server_hash, port_is_taken, &p->search, &side) ==
+	return session_find(t->index, p->search.server_hash, port_is_in_use, &p->search, &side) ==
 	       SESSION_NONE;
 }
 
@@ -101,7 +101,7 @@ static enum sy_drop choose_port(struct sy_worker *w, struct session_table *t,
 		        .server = s->server,
 		};
 		if ((e->proto == SY_PROTO_TCP || !own_port(b, t, &p, s)) &&
-		    !session_find_port(t, &b->key, &p.search, port_is_taken))
+		    !session_find_port(t, &b->key, &p.search, port_is_in_use))
 			continue;
 		if (p.search.victim != SESSION_NONE)
 			evict_for_port(w, t, p.search.victim);
@@ -200,7 +200,7 @@ uint32_t snat_create(struct sy_worker *w, struct sy_burst *burst, unsigned i, en
 
 	*reason = SY_DROP_NO_SERVICE;
 	/* An inside host's packet to a VIP is handled like any client's. */
-	if (to == ADDRESS_SET_VIP || !snat_takes(snat, from))
+	if (to == ADDRESS_SET_VIP || !snat_matches(snat, from))
 		return SESSION_NONE;
 	const struct snat_rule *rule = snat_find(snat, &from->src);
 	uint32_t server = rule->server[protocol_of(from->proto)];
@@ -213,8 +213,8 @@ uint32_t snat_create(struct sy_worker *w, struct sy_burst *burst, unsigned i, en
 	uint32_t record = create_pair(w, burst, i, rule, server, reason);
 	if (record == SESSION_NONE)
 		return SESSION_NONE;
-	load_take(&b->server_active[server], UINT32_MAX);
-	load_take(&b->service_active[e->service], UINT32_MAX);
+	load_acquire(&b->server_active[server], UINT32_MAX);
+	load_acquire(&b->service_active[e->service], UINT32_MAX);
 	SY_COUNT(balance_worker_of(w)->share[server].traffic.created, 1);
 	return record;
 }

@@ -112,7 +112,7 @@ static bool sweep_opening(struct slice *slice, struct session_table *t, uint32_t
 	        (balance_seconds(w) - session_cold_at(t, record)->created) & SESSION_CREATED_MASK;
 	if (!service || session_is_dead(b, s) || SY_READ(e->down) ||
 	    (age > session_timeout(service, s) && age <= SESSION_CREATED_MASK / 2)) {
-		join_give_up(w, t, record);
+		join_abandon(w, t, record);
 		slice_add(slice, t, record);
 		return true;
 	}
@@ -171,7 +171,7 @@ static __attribute__((noinline)) bool sweep_refuses(struct slice *slice, struct 
 		return true;
 	}
 	if (s->state == SESSION_OPENING)
-		join_give_up(w, t, record);
+		join_abandon(w, t, record);
 	slice_add(slice, t, record);
 	return true;
 }

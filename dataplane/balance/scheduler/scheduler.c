@@ -193,8 +193,8 @@ static bool table_fits(const struct table *t, const struct pool *p, uint64_t dig
 	return true;
 }
 
-struct table *table_cache_take(struct table_cache *s, const struct pool *p, size_t size,
-                               bool (*make)(struct table *t))
+struct table *table_cache_acquire(struct table_cache *s, const struct pool *p, size_t size,
+                                  bool (*make)(struct table *t))
 {
 	uint64_t digest = pool_digest(p);
 	struct table **chain = &s->chain[digest % TABLE_CACHE_CHAINS];
@@ -224,7 +224,7 @@ struct table *table_cache_take(struct table_cache *s, const struct pool *p, size
 	return t;
 }
 
-void table_cache_give(struct table_cache *s, struct table *t, void (*free_own)(struct table *t))
+void table_cache_release(struct table_cache *s, struct table *t, void (*free_own)(struct table *t))
 {
 	if (!t || --t->references > 0)
 		return;

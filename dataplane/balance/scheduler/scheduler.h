@@ -132,7 +132,7 @@ static inline bool pick_is_below_limit(const struct pick *p, const struct candid
 }
 
 /* Whether a candidate takes the clients of these evenly spread `bits`: decided by its part. */
-static inline bool pick_takes(const struct pick *p, const struct candidate *c, uint32_t bits)
+static inline bool pick_accepts(const struct pick *p, const struct candidate *c, uint32_t bits)
 {
 	return bits % TAKE_ALL < c->take && pick_is_below_limit(p, c);
 }
@@ -178,9 +178,9 @@ struct table {
 
 /* Returns a table for the pool's candidates (sorted by name): an existing one, or a new one made by
  * make(table). If make() fails it frees what it has allocated. NULL: no memory. */
-struct table *table_cache_take(struct table_cache *s, const struct pool *p, size_t size,
-                               bool (*make)(struct table *t));
+struct table *table_cache_acquire(struct table_cache *s, const struct pool *p, size_t size,
+                                  bool (*make)(struct table *t));
 /* Drops a reference; free_own frees what make() made. t may be NULL. */
-void table_cache_give(struct table_cache *s, struct table *t, void (*free_own)(struct table *t));
+void table_cache_release(struct table_cache *s, struct table *t, void (*free_own)(struct table *t));
 
 #endif

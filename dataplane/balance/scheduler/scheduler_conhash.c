@@ -135,7 +135,7 @@ static int ring_build(struct pool *p, struct table_cache *s, int64_t *budget)
 	if (!p->made) {
 		pool_sort_by_name(p);
 		*budget -= 16 * (int64_t)p->members;
-		p->made = table_cache_take(s, p, sizeof(struct ring), ring_make);
+		p->made = table_cache_acquire(s, p, sizeof(struct ring), ring_make);
 		if (!p->made)
 			return -ENOMEM;
 	}
@@ -150,7 +150,7 @@ static int ring_build(struct pool *p, struct table_cache *s, int64_t *budget)
 
 static void ring_discard(struct pool *p, struct table_cache *s)
 {
-	table_cache_give(s, p->made, ring_free);
+	table_cache_release(s, p->made, ring_free);
 }
 
 static uint32_t ring_pick(const struct pick *p)
@@ -166,7 +166,7 @@ static uint32_t ring_pick(const struct pick *p)
 			at = 0;
 		i = r->point[at] & 0xffff;
 		/* During slow start only a part of its points count, always the same ones. */
-		if (pick_takes(p, &p->pool->candidate[i], (uint32_t)(r->point[at] >> 16)))
+		if (pick_accepts(p, &p->pool->candidate[i], (uint32_t)(r->point[at] >> 16)))
 			return i;
 	}
 	return pick_any(p, i);

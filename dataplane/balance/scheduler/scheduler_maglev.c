@@ -110,7 +110,7 @@ static int maglev_build(struct pool *p, struct table_cache *s, int64_t *budget)
 	if (!p->made) {
 		pool_sort_by_name(p);
 		*budget -= 16 * (int64_t)p->members;
-		p->made = table_cache_take(s, p, sizeof(struct maglev), maglev_make);
+		p->made = table_cache_acquire(s, p, sizeof(struct maglev), maglev_make);
 		if (!p->made)
 			return -ENOMEM;
 	}
@@ -127,7 +127,7 @@ static int maglev_build(struct pool *p, struct table_cache *s, int64_t *budget)
 
 static void maglev_discard(struct pool *p, struct table_cache *s)
 {
-	table_cache_give(s, p->made, maglev_free);
+	table_cache_release(s, p->made, maglev_free);
 }
 
 static uint32_t maglev_pick(const struct pick *p)
@@ -139,7 +139,7 @@ static uint32_t maglev_pick(const struct pick *p)
 		return PICK_NONE;
 	for (unsigned n = 0; n < TRIES; n++, hash = hash_again(hash)) {
 		i = m->place[hash_below(hash, m->size)];
-		if (pick_takes(p, &p->pool->candidate[i], (uint32_t)hash))
+		if (pick_accepts(p, &p->pool->candidate[i], (uint32_t)hash))
 			return i;
 	}
 	return pick_any(p, i);

@@ -167,7 +167,7 @@ struct session_store_options {
 	 * Read while the store is opened. */
 	const struct sy_slot_key *slot_key;
 	/* A running forwarder still holds the file: open maps and examines it, and neither locks
-	 * nor writes anything before session_store_take(). Without a usable file: -ENOENT. */
+	 * nor writes anything before session_store_acquire(). Without a usable file: -ENOENT. */
 	bool inherit;
 };
 
@@ -208,7 +208,7 @@ const struct session_found *session_store_found(const struct session_store *s);
  * -EBUSY if the lock is not released within a second; -EINVAL if the file was not sealed for this
  * process.
  */
-int session_store_take(struct session_store *s, uint64_t ticket, struct sy_error *err);
+int session_store_acquire(struct session_store *s, uint64_t ticket, struct sy_error *err);
 /*
  * Releases the tables for a successor: writes what a later process needs to trust them, unmaps,
  * unlocks. ticket 0: a clean stop; else a hand-over. settled: no record names a path of an earlier
@@ -266,9 +266,10 @@ _Static_assert(sizeof(struct session_local_name) == 24, "a file format");
 
 #define SESSION_LOCALS 256 /* ids of local addresses */
 
-/* Called by the control thread, once this process owns the file (not before session_store_take()).
- * name NULL: the id loses its meaning. `check` is computed. Ids from session_servers() up get no
- * name: ids beyond the capacity of an older, smaller dictionary do not survive a restart. */
+/* Called by the control thread, once this process owns the file (not before
+ * session_store_acquire()). name NULL: the id loses its meaning. `check` is computed. Ids from
+ * session_servers() up get no name: ids beyond the capacity of an older, smaller dictionary do not
+ * survive a restart. */
 void session_name_server(struct session_store *s, uint32_t id,
                          const struct session_server_name *name);
 void session_name_local(struct session_store *s, uint8_t id, const struct sy_addr *addr);

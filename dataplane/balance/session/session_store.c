@@ -117,7 +117,7 @@ static enum session_file_state file_examine(struct session_store *s, int fd, uin
 /* ---- a new file ------------------------------------------------------------------------------ */
 
 /* Removes the file that was put aside: it may hold the memory that is missing. */
-static bool refused_give_up(struct session_store *s)
+static bool refused_drop(struct session_store *s)
 {
 	char refused[PATH_MAX];
 
@@ -154,7 +154,7 @@ int session_store_make(struct session_store *s, struct session_map *m, const cha
 		return sy_fail(err, errno, "session table: cannot empty %.200s: %s", path,
 		               strerror(errno));
 	int rc = session_map_memory(m, path, header.file_size, err);
-	if ((rc == -ENOMEM || rc == -ENOSPC) && refused_give_up(s))
+	if ((rc == -ENOMEM || rc == -ENOSPC) && refused_drop(s))
 		rc = session_map_memory(m, path, header.file_size, err);
 	if (rc != 0)
 		return rc;
@@ -448,7 +448,7 @@ static bool store_trust(struct session_store *s)
 	return true;
 }
 
-int session_store_take(struct session_store *s, uint64_t ticket, struct sy_error *err)
+int session_store_acquire(struct session_store *s, uint64_t ticket, struct sy_error *err)
 {
 	int rc = lock_wait(s, err);
 

@@ -63,7 +63,7 @@ static void free_unlink(struct session_table *t, uint32_t record)
 		t->cold[cold->free_next].free_prev = cold->free_prev;
 }
 
-static void free_take(struct session_table *t, uint32_t record)
+static void free_list_remove(struct session_table *t, uint32_t record)
 {
 	if (record == t->top)
 		t->top++;
@@ -121,7 +121,7 @@ static void record_write(struct session_table *t, uint32_t record, const struct 
 {
 	struct session_cold *at = &t->cold[record], whole = *cold;
 
-	free_take(t, record);
+	free_list_remove(t, record);
 	hot_write(&t->index->hot[record], hot);
 	whole.commit = 0;
 	*at = whole;

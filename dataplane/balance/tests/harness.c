@@ -119,7 +119,7 @@ int harness_open(struct harness *r, const struct harness_options *given, struct 
 	if (rc == 0 && given->meanwhile)
 		given->meanwhile(given->meanwhile_ctx);
 	if (rc == 0 && given->ticket)
-		rc = sy_balance_take(r->b, given->ticket, err);
+		rc = sy_balance_acquire(r->b, given->ticket, err);
 	if (rc == 0)
 		rc = sy_balance_adopt(r->b, given->adopters ? given->adopters : 1, err);
 	if (rc == 0)

@@ -8,7 +8,7 @@
 
 static void *take(struct changes *c, size_t size)
 {
-	void *p = arena_take(&c->arena, size);
+	void *p = arena_alloc(&c->arena, size);
 	must(p, "no memory for changes");
 	return p;
 }

@@ -83,7 +83,7 @@ struct output {
 	bool seen[FLOWS][MANY];
 };
 
-static inline void output_take(struct flows *f, struct output *out)
+static inline void output_drain(struct flows *f, struct output *out)
 {
 	struct rte_mbuf *m;
 	while ((m = harness_collect(&f->harness, HARNESS_LAN))) {

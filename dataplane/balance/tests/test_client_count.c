@@ -38,21 +38,21 @@ static void test_limit(void **state)
 	const uint64_t client = client_of(1), other = client_of(2);
 	for (unsigned n = 0; n < 10; n++) {
 		assert_int_equal(client_count_read(c, client), n);
-		assert_int_equal(client_count_take(c, client, 10), CLIENT_COUNTED);
+		assert_int_equal(client_count_acquire(c, client, 10), CLIENT_COUNTED);
 	}
-	assert_int_equal(client_count_take(c, client, 10), CLIENT_OVER);
-	assert_int_equal(client_count_take(c, client, 3), CLIENT_OVER); /* lowered */
-	assert_int_equal(client_count_take(c, other, 1), CLIENT_COUNTED);
-	assert_int_equal(client_count_take(c, other, 1), CLIENT_OVER);
-	client_count_give(c, client);
-	assert_int_equal(client_count_take(c, client, 10), CLIENT_COUNTED);
-	assert_int_equal(client_count_take(c, client, 10), CLIENT_OVER);
+	assert_int_equal(client_count_acquire(c, client, 10), CLIENT_OVER);
+	assert_int_equal(client_count_acquire(c, client, 3), CLIENT_OVER); /* lowered */
+	assert_int_equal(client_count_acquire(c, other, 1), CLIENT_COUNTED);
+	assert_int_equal(client_count_acquire(c, other, 1), CLIENT_OVER);
+	client_count_release(c, client);
+	assert_int_equal(client_count_acquire(c, client, 10), CLIENT_COUNTED);
+	assert_int_equal(client_count_acquire(c, client, 10), CLIENT_OVER);
 	for (unsigned n = 0; n < 10; n++)
-		client_count_give(c, client);
+		client_count_release(c, client);
 	assert_int_equal(client_count_read(c, client), 0);
 	assert_int_equal(client_counts_sum(c), 1);
 	assert_int_equal(client_counts_lost(c), 0);
-	client_count_give(c, client); /* nothing was taken */
+	client_count_release(c, client); /* nothing was taken */
 	assert_int_equal(client_counts_lost(c), 1);
 	assert_int_equal(client_counts_sum(c), 1);
 }
@@ -62,12 +62,12 @@ static void test_full_bucket(void **state)
 {
 	struct client_counts *c = *state;
 	for (unsigned n = 0; n < 8; n++)
-		assert_int_equal(client_count_take(c, client_of(n), 2), CLIENT_COUNTED);
+		assert_int_equal(client_count_acquire(c, client_of(n), 2), CLIENT_COUNTED);
 	for (unsigned n = 0; n < 100; n++)
-		assert_int_equal(client_count_take(c, client_of(8), 2), CLIENT_NO_PLACE);
-	assert_int_equal(client_count_take(c, client_of(3), 2), CLIENT_COUNTED);
-	client_count_give(c, client_of(5));
-	assert_int_equal(client_count_take(c, client_of(8), 2), CLIENT_COUNTED);
+		assert_int_equal(client_count_acquire(c, client_of(8), 2), CLIENT_NO_PLACE);
+	assert_int_equal(client_count_acquire(c, client_of(3), 2), CLIENT_COUNTED);
+	client_count_release(c, client_of(5));
+	assert_int_equal(client_count_acquire(c, client_of(8), 2), CLIENT_COUNTED);
 	assert_int_equal(client_counts_sum(c), 9);
 }
 
@@ -77,9 +77,9 @@ static void test_most(void **state)
 	struct client_counts *c = *state;
 	const uint32_t most = (1u << 24) - 1;
 	for (uint32_t n = 0; n < most; n++)
-		if (client_count_take(c, client_of(1), UINT32_MAX) != CLIENT_COUNTED)
+		if (client_count_acquire(c, client_of(1), UINT32_MAX) != CLIENT_COUNTED)
 			fail_msg("not counted after %u", n);
-	assert_int_equal(client_count_take(c, client_of(1), UINT32_MAX), CLIENT_NO_PLACE);
+	assert_int_equal(client_count_acquire(c, client_of(1), UINT32_MAX), CLIENT_NO_PLACE);
 	assert_int_equal(client_count_read(c, client_of(1)), most);
 	assert_int_equal(client_counts_sum(c), most);
 }
@@ -99,7 +99,7 @@ static void race_for(struct racer *r, unsigned client)
 {
 	unsigned own = 0;
 	for (unsigned n = 0; n < WANTED; n++) {
-		if (client_count_take(r->c, client_of(client), PLACES) != CLIENT_COUNTED) {
+		if (client_count_acquire(r->c, client_of(client), PLACES) != CLIENT_COUNTED) {
 			r->refused++;
 			continue;
 		}
@@ -110,7 +110,7 @@ static void race_for(struct racer *r, unsigned client)
 	sched_yield();
 	for (; own > 0; own--) {
 		__atomic_sub_fetch(&r->taken[client], 1, __ATOMIC_SEQ_CST);
-		client_count_give(r->c, client_of(client));
+		client_count_release(r->c, client_of(client));
 	}
 }
 
@@ -121,7 +121,7 @@ static void *race(void *ctx)
 		if (n % 10 == 0)
 			race_for(r, n / 10000 % CLIENTS);
 		if (n % 1000 == 0 &&
-		    client_count_take(r->c, client_of(9), UINT32_MAX) == CLIENT_COUNTED)
+		    client_count_acquire(r->c, client_of(9), UINT32_MAX) == CLIENT_COUNTED)
 			r->held++;
 	}
 	return NULL;
@@ -133,7 +133,7 @@ static void test_threads(void **state)
 	pthread_t thread[THREADS];
 	unsigned taken[CLIENTS] = {0}, most[CLIENTS] = {0}, held = 0, refused = 0;
 	/* The first client always has one, so all see its word. */
-	assert_int_equal(client_count_take(*state, client_of(0), PLACES), CLIENT_COUNTED);
+	assert_int_equal(client_count_acquire(*state, client_of(0), PLACES), CLIENT_COUNTED);
 	taken[0] = 1;
 	for (unsigned i = 0; i < THREADS; i++) {
 		racer[i] = (struct racer){.c = *state, .taken = taken};
@@ -151,7 +151,7 @@ static void test_threads(void **state)
 	for (unsigned n = 1; n < CLIENTS; n++)
 		assert_in_range(most[n], PLACES, PLACES + THREADS - 1);
 	assert_true(refused > 0);
-	client_count_give(*state, client_of(0));
+	client_count_release(*state, client_of(0));
 	assert_int_equal(held, THREADS * ROUNDS / 1000);
 	assert_int_equal(client_count_read(*state, client_of(9)), held);
 	assert_int_equal(client_counts_sum(*state), held);

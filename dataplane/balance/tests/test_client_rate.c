@@ -36,7 +36,7 @@ static unsigned spend(struct client_rates *r, uint64_t client, uint64_t now, uin
                       uint32_t burst)
 {
 	unsigned taken = 0;
-	while (taken < 1000000 && client_rate_take(r, client, now, per_second, burst))
+	while (taken < 1000000 && client_rate_charge(r, client, now, per_second, burst))
 		taken++;
 	return taken;
 }
@@ -74,7 +74,7 @@ static void test_full_bucket(void **state)
 	for (unsigned n = 0; n < 8; n++)
 		assert_int_equal(spend(r, client_of(n), 1, 1, 2), 2);
 	for (unsigned n = 0; n < 100; n++)
-		assert_true(client_rate_take(r, client_of(8), 1, 1, 2));
+		assert_true(client_rate_charge(r, client_of(8), 1, 1, 2));
 	for (unsigned n = 0; n < 8; n++)
 		assert_int_equal(spend(r, client_of(n), 1, 1, 2), 0);
 	assert_int_equal(spend(r, client_of(8), 1 + 2 * SECOND, 1, 2), 2);
@@ -92,7 +92,7 @@ static void *race(void *ctx)
 {
 	struct racer *racer = ctx;
 	for (unsigned n = 0; n < 20000; n++)
-		racer->taken += client_rate_take(racer->r, client_of(0), SECOND, 1, 1000);
+		racer->taken += client_rate_charge(racer->r, client_of(0), SECOND, 1, 1000);
 	return NULL;
 }
 

@@ -188,7 +188,7 @@ static void test_random(void **state)
 			unsigned at = rng_below(&f->rng, NAMES);
 			const char name[2] = {(char)('a' + at), 0};
 			if (next[at].exists && rng_percent(&f->rng, 30)) {
-				delete_limit(&c, strcpy(arena_take(&c.arena, 2), name));
+				delete_limit(&c, strcpy(arena_alloc(&c.arena, 2), name));
 				next[at].exists = false;
 			} else {
 				expect(f, &c, &next[at], name);

@@ -74,7 +74,7 @@ static unsigned queue_keep(struct queue *queue, uint32_t record, struct rte_mbuf
 }
 
 /* Takes a session's packets out, into m[]. */
-static unsigned queue_take(struct queue *queue, uint32_t record, struct rte_mbuf **m)
+static unsigned queue_dequeue(struct queue *queue, uint32_t record, struct rte_mbuf **m)
 {
 	unsigned count = 0;
 	for (unsigned n = 0; n < queue->count;) {
@@ -105,7 +105,7 @@ static void test_against_a_list(void **state)
 			opening_queue_add(w, SLOT, record, OWNER, m);
 			count = queue_keep(&queue, record, m);
 		} else {
-			count = queue_take(&queue, record, expect);
+			count = queue_dequeue(&queue, record, expect);
 			if (how == 0) {
 				opening_queue_drop(w, SLOT, record);
 			} else {

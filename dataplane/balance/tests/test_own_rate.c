@@ -61,12 +61,12 @@ static struct sy_addr v4_of(uint32_t host)
 }
 
 /* How many of `tries` are allowed at once towards addresses of one network. */
-static unsigned take_many(struct fixture *f, unsigned worker, enum own_class class,
-                          const struct sy_addr *to, unsigned tries)
+static unsigned charge_many(struct fixture *f, unsigned worker, enum own_class class,
+                            const struct sy_addr *to, unsigned tries)
 {
 	unsigned taken = 0;
 	for (unsigned i = 0; i < tries; i++)
-		taken += own_take(sy_worker_at(f->harness.rt, worker), class, to);
+		taken += own_rate_charge(sy_worker_at(f->harness.rt, worker), class, to);
 	return taken;
 }
 
@@ -82,9 +82,9 @@ static void test_one_network_leaves_the_others_theirs(void **state)
 			unsigned loud_got = 0;
 			harness_advance(&f->harness, 1000 * MS_NS);
 			for (unsigned ms = 0; ms < 1000; ms++) {
-				loud_got += take_many(f, 0, class, &loud, 1000);
+				loud_got += charge_many(f, 0, class, &loud, 1000);
 				if (ms % 100 == 50)
-					assert_int_equal(take_many(f, 0, class, &other, 1), 1);
+					assert_int_equal(charge_many(f, 0, class, &other, 1), 1);
 				harness_advance(&f->harness, MS_NS);
 			}
 			assert_in_range(loud_got, own_rate(class) / 10,
@@ -97,7 +97,7 @@ static void test_no_network_is_asked_of_the_others(void **state)
 {
 	struct fixture *f = *state;
 	for (enum own_class class = OWN_BY_NETWORK; class < OWN_CLASSES; class ++)
-		assert_in_range(take_many(f, 0, class, NULL, 100000), own_rate(class) / 10 - 3,
+		assert_in_range(charge_many(f, 0, class, NULL, 100000), own_rate(class) / 10 - 3,
 		                own_rate(class) / 10);
 }
 
@@ -109,11 +109,11 @@ static void test_classes_are_apart(void **state)
 	unsigned errors = 0;
 	for (uint32_t n = 0; n < 100000; n++) {
 		const struct sy_addr spoofed = v4_of(0x0b000000 + n * 257);
-		errors += take_many(f, 0, OWN_ERROR, &spoofed, 1);
+		errors += charge_many(f, 0, OWN_ERROR, &spoofed, 1);
 	}
 	assert_in_range(errors, own_rate(OWN_ERROR) / 10 - 3, own_rate(OWN_ERROR) / 10);
-	assert_int_equal(take_many(f, 0, OWN_TOO_BIG, &honest, 1), 1);
-	assert_int_equal(take_many(f, 0, OWN_ERROR, &honest, 1), 0);
+	assert_int_equal(charge_many(f, 0, OWN_TOO_BIG, &honest, 1), 1);
+	assert_int_equal(charge_many(f, 0, OWN_ERROR, &honest, 1), 0);
 }
 
 /* A class's rate is that of all workers together. */
@@ -124,7 +124,7 @@ static void test_workers_share_the_rate(void **state)
 	for (unsigned ms = 0; ms < 2000; ms++) {
 		for (uint32_t n = 0; n < 40; n++) {
 			const struct sy_addr to = v4_of(0x0b000000 + rng_below(&f->rng, 1u << 24));
-			got += take_many(f, n % 2, OWN_ECHO, &to, 1);
+			got += charge_many(f, n % 2, OWN_ECHO, &to, 1);
 		}
 		harness_advance(&f->harness, MS_NS);
 	}
@@ -142,7 +142,7 @@ static void test_full_buckets_differ(void **state)
 		harness_advance(&f->harness, 1000 * MS_NS + rng_below(&f->rng, 1000));
 		for (uint32_t i = 0; i < 1000; i++) {
 			const struct sy_addr to = v4_of(0x0b000000 + i * 257);
-			got += take_many(f, 0, OWN_ERROR, &to, 1);
+			got += charge_many(f, 0, OWN_ERROR, &to, 1);
 		}
 		assert_in_range(got, 97, 100);
 		seen[100 - got]++;

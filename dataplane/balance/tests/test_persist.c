@@ -165,7 +165,7 @@ static void *race(void *arg)
 		r->got[n] = got != SERVER_NONE
 		                    ? got
 		                    : persist_bind(b, s, &a, r->server, SERVER_NONE, now);
-		r->places += load_take(r->taken, RACED);
+		r->places += load_acquire(r->taken, RACED);
 	}
 	return NULL;
 }

@@ -22,7 +22,7 @@ static void check_model(struct flows *f, const struct device *d, struct output *
 		for (unsigned i = 0; i < FLOWS; i++)
 			packet_put(f, &flow[i], n);
 	harness_poll(&f->harness);
-	output_take(f, out);
+	output_drain(f, out);
 	assert_int_equal(in_device(f), 0);
 	assert_int_equal(out->count, FLOWS * EACH);
 	assert_int_equal(out->flows, FLOWS);
@@ -63,7 +63,7 @@ static void one_flow(struct flows *f, const char *model, struct output *out)
 	for (unsigned n = 0; n < EACH * FLOWS; n++)
 		packet_put(f, &flow, n);
 	harness_poll(&f->harness);
-	output_take(f, out);
+	output_drain(f, out);
 	assert_int_equal(out->count, EACH * FLOWS);
 	assert_true(workers_used(f, "a") > 1);
 }
@@ -146,7 +146,7 @@ static void test_refused_behind(void **state)
 	for (unsigned n = 0; n < 60; n++) /* one burst */
 		packet_put(f, &flow, n);
 	harness_poll(&f->harness);
-	output_take(f, &out);
+	output_drain(f, &out);
 	assert_int_equal(out.count, 30);
 	assert_int_equal(out.last[0], 29);
 	assert_int_equal(limit_show(f, "a").above, 30);
@@ -268,7 +268,7 @@ static void test_begins_to_queue(void **state)
 	memset(&out, 0, sizeof(out));
 	packet_put(f, &flow, 0);
 	harness_poll(&f->harness);
-	output_take(f, &out);
+	output_drain(f, &out);
 	assert_int_equal(out.count, 1);
 	assert_int_equal(c->remote, here);
 	assert_int_equal(c->handed_out, over + 1);
@@ -306,7 +306,7 @@ static void test_shaped(void **state)
 			for (unsigned i = 0; i < FLOWS; i++)
 				packet_put(f, &flow[i], n);
 		harness_poll(&f->harness);
-		output_take(f, &out);
+		output_drain(f, &out);
 		assert_int_equal(in_device(f), 0);
 		assert_int_equal(out.count, FLOWS * EACH);
 		assert_int_equal(out.misplaced, 0);

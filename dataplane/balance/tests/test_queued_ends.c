@@ -21,7 +21,7 @@ static unsigned device_fill(struct flows *f, const struct flow *flow, unsigned e
 			continue;
 		for (unsigned turn = 0; turn < 2; turn++)
 			harness_poll_worker(&f->harness, 0);
-		output_take(f, out);
+		output_drain(f, out);
 	}
 	return (unsigned)in_device(f);
 }
@@ -65,7 +65,7 @@ static void begin_elsewhere(struct flows *f, const struct device *d, unsigned ro
 		memset(out, 0, sizeof(*out));
 		others = device_fill(f, flow, 1, out);
 		harness_poll(&f->harness);
-		output_take(f, out);
+		output_drain(f, out);
 		assert_int_equal(out->count, FLOWS);
 	}
 	memset(out, 0, sizeof(*out));
@@ -108,7 +108,7 @@ static void test_full(void **state)
 		check_status(f, devices[d].device, lost, true);
 		harness_poll(&f->harness);
 		check_status(f, devices[d].device, lost, false);
-		output_take(f, &out);
+		output_drain(f, &out);
 		assert_int_equal(out.count + lost, MANY * FLOWS);
 		assert_int_equal(out.misplaced, 0);
 		assert_int_equal(buffers_free(f), before);
@@ -117,7 +117,7 @@ static void test_full(void **state)
 		for (unsigned i = 0; i < FLOWS; i++)
 			packet_put(f, &flow[i], 0);
 		harness_poll(&f->harness);
-		output_take(f, &out);
+		output_drain(f, &out);
 		assert_int_equal(out.count, FLOWS);
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_EVENT_FULL), lost);
 	}
@@ -142,7 +142,7 @@ static void test_deleted(void **state)
 		flows_commit(f, &c);
 		harness_attend(&f->harness);
 		harness_poll(&f->harness);
-		output_take(f, &out);
+		output_drain(f, &out);
 		assert_int_equal(out.count, EACH * FLOWS);
 		assert_int_equal(in_device(f), 0);
 		assert_int_equal(buffers_free(f), before);
@@ -161,7 +161,7 @@ static void test_stopped(void **state)
 		begin_elsewhere(f, &devices[d], 0, flow, &out);
 		assert_true(device_fill(f, flow, EACH, &out) > 0);
 		sy_runtime_quiesce(f->harness.rt);
-		output_take(f, &out);
+		output_drain(f, &out);
 		assert_int_equal(out.count, EACH * FLOWS);
 		assert_int_equal(out.misplaced, 0);
 		struct changes c = {0};
@@ -195,7 +195,7 @@ static void test_wake(void **state)
 	}
 	memset(&out, 0, sizeof(out));
 	harness_poll(&f->harness);
-	output_take(f, &out);
+	output_drain(f, &out);
 	assert_int_equal(out.count, FLOWS);
 	assert_true(sy_balance_is_idle(&f->harness.rt->worker[1]));
 }
@@ -223,18 +223,18 @@ static void test_threads(void **state)
 				packet_put(f, &flow[i], n);
 			while (rte_ring_count(f->harness.rx[HARNESS_WAN]) > 2 * SY_BURST)
 				sched_yield();
-			output_take(f, &out);
+			output_drain(f, &out);
 		}
 		uint64_t lost = 0;
 		while (out.count + lost < ALL) {
 			lost = 0;
 			for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++)
 				lost += harness_drops(&f->harness, (enum sy_drop)reason);
-			output_take(f, &out);
+			output_drain(f, &out);
 			sched_yield();
 		}
 		sy_runtime_quiesce(f->harness.rt);
-		output_take(f, &out);
+		output_drain(f, &out);
 		lost = harness_drops(&f->harness, SY_DROP_LIMIT_EXCEEDED);
 		const uint64_t full = harness_drops(&f->harness, SY_DROP_EVENT_FULL) +
 		                      harness_drops(&f->harness, SY_DROP_HANDOVER_FULL);

@@ -70,7 +70,7 @@ static void hashes_of(const struct check *k, const struct session *s,
 	hash[SESSION_SERVER] = sy_hash_tuple(&b->key, &server);
 }
 
-static struct record record_take(const struct check *k)
+static struct record record_read(const struct check *k)
 {
 	uint32_t n;
 	const struct session *s = session_now(k, &n);
@@ -143,7 +143,7 @@ static void balancer_collect(struct check *k, struct topology *x)
 			              rte_pktmbuf_data_len(m));
 			rte_pktmbuf_free(m);
 		}
-	x->record = record_take(k);
+	x->record = record_read(k);
 }
 
 static void balancer_hears(struct check *k, struct topology *x, const struct message *m)

@@ -140,11 +140,11 @@ static struct session_store *successor(void)
 	return place_open_as(inherit_options());
 }
 
-static void take_fails(struct session_store *s, uint64_t ticket, int code)
+static void acquire_fails(struct session_store *s, uint64_t ticket, int code)
 {
 	struct sy_error err = {0};
 
-	assert_int_equal(session_store_take(s, ticket, &err), code);
+	assert_int_equal(session_store_acquire(s, ticket, &err), code);
 	assert_int_equal(err.code, -code);
 }
 
@@ -152,7 +152,7 @@ static void take(struct session_store *s, uint64_t ticket, enum session_source s
 {
 	struct sy_error err = {0};
 
-	if (session_store_take(s, ticket, &err) != 0)
+	if (session_store_acquire(s, ticket, &err) != 0)
 		fail_msg("%s", err.text);
 	assert_int_equal(session_store_found(s)->source, source);
 }
@@ -230,20 +230,20 @@ static void what_is_not_for_us_is_not_taken(void **state)
 {
 	struct session_store *old = place_open(), *new = successor();
 
-	take_fails(new, 42, -EBUSY); /* still running */
+	acquire_fails(new, 42, -EBUSY); /* still running */
 	session_store_seal(old, 42, true);
-	take_fails(new, 43, -EINVAL);
-	take_fails(new, 0, -EINVAL);
+	acquire_fails(new, 43, -EINVAL);
+	acquire_fails(new, 0, -EINVAL);
 	take(new, 42, SESSION_SOURCE_HANDED_OVER);
 	session_store_seal(new, 0, true);
 	new = successor();
-	take_fails(new, 0, -EINVAL); /* a clean stop has no successor */
+	acquire_fails(new, 0, -EINVAL); /* a clean stop has no successor */
 	session_store_close(new);
 	old = place_open();
 	adopt_none(old);
 	new = successor();
 	session_store_close(old); /* a crash while the successor prepares */
-	take_fails(new, 42, -EINVAL);
+	acquire_fails(new, 42, -EINVAL);
 	session_store_close(new);
 	place_remove("");
 	struct session_store_options o = inherit_options();
@@ -260,7 +260,7 @@ static void another_file_is_not_taken(void **state)
 	session_store_discard(old);
 	old = place_open();
 	session_store_seal(old, 42, true);
-	take_fails(new, 42, -EINVAL);
+	acquire_fails(new, 42, -EINVAL);
 	session_store_close(new);
 }
 

@@ -105,15 +105,15 @@ static uint32_t port_put(struct session_table *t, uint32_t server,
 }
 
 /* The same, by a search whose home is the first address. */
-static uint32_t port_take(struct session_table *t, uint32_t server, unsigned local_count,
-                          struct session_port_search *found)
+static uint32_t port_acquire(struct session_table *t, uint32_t server, unsigned local_count,
+                             struct session_port_search *found)
 {
 	*found = search_for(server, local_count);
 	return port_put(t, server, found);
 }
 
-static void port_give_back(struct session_table *t, uint32_t record,
-                           const struct session_port_search *found)
+static void port_release(struct session_table *t, uint32_t record,
+                         const struct session_port_search *found)
 {
 	session_remove(t, record, client_hash(session_at(t, record)->client.d[1]),
 	               found->server_hash);
@@ -139,7 +139,7 @@ static void exhausts_every_port_once(void **state)
 		unsigned usable = ports_usable(count), got = 0;
 
 		fixture_open(&f, 4096, 900);
-		while (port_take(&f.table, 1, count, &found) != SESSION_NONE) {
+		while (port_acquire(&f.table, 1, count, &found) != SESSION_NONE) {
 			unsigned at = (found.local - local_ids[0]) * 65536u + found.reply.dport;
 			assert_false(seen[at]);
 			seen[at] = true;
@@ -150,7 +150,7 @@ static void exhausts_every_port_once(void **state)
 		/* all of them are free towards another server, even one with the same cursor */
 		now++;
 		uint32_t other = shares_cursor(1);
-		for (got = 0; port_take(&f.table, other, count, &found) != SESSION_NONE; got++)
+		for (got = 0; port_acquire(&f.table, other, count, &found) != SESSION_NONE; got++)
 			continue;
 		assert_int_equal(got, usable);
 		free(seen);
@@ -168,19 +168,19 @@ static void finds_the_last_free_port(void **state)
 	uint64_t seed = 6;
 
 	fixture_open(&f, 2048, 450);
-	while ((record[held] = port_take(&f.table, 1, 4, &found[held])) != SESSION_NONE)
+	while ((record[held] = port_acquire(&f.table, 1, 4, &found[held])) != SESSION_NONE)
 		held++;
 	for (unsigned i = 0; i < 500; i++) {
 		unsigned one = (unsigned)(random_next(&seed) % held);
 		struct session_port_search old = found[one];
-		port_give_back(&f.table, record[one], &old);
+		port_release(&f.table, record[one], &old);
 		now++;
-		record[one] = port_take(&f.table, 1, 4, &found[one]);
+		record[one] = port_acquire(&f.table, 1, 4, &found[one]);
 		assert_int_not_equal(record[one], SESSION_NONE);
 		assert_int_equal(found[one].reply.dport, old.reply.dport);
 		assert_int_equal(found[one].local, old.local);
 		struct session_port_search none;
-		assert_int_equal(port_take(&f.table, 1, 4, &none), SESSION_NONE);
+		assert_int_equal(port_acquire(&f.table, 1, 4, &none), SESSION_NONE);
 	}
 	fixture_close(&f);
 }
@@ -196,16 +196,17 @@ static void search_is_bounded_and_goes_on(void **state)
 
 	fixture_open(&f, 4096, 900);
 	for (unsigned i = 0; i < usable; i++) {
-		record[i] = port_take(&f.table, 1, 8, &found[i]);
+		record[i] = port_acquire(&f.table, 1, 8, &found[i]);
 		assert_int_not_equal(record[i], SESSION_NONE);
 	}
 	for (unsigned round = 0; round < 100; round++) {
-		assert_int_equal(port_take(&f.table, 1, 8, &none), SESSION_NONE);
+		assert_int_equal(port_acquire(&f.table, 1, 8, &none), SESSION_NONE);
 		unsigned one = (unsigned)(random_next(&seed) % usable);
 		struct session_port_search old = found[one];
 		unsigned searches = 1;
-		port_give_back(&f.table, record[one], &old);
-		for (now++; (record[one] = port_take(&f.table, 1, 8, &found[one])) == SESSION_NONE;
+		port_release(&f.table, record[one], &old);
+		for (now++;
+		     (record[one] = port_acquire(&f.table, 1, 8, &found[one])) == SESSION_NONE;
 		     now++)
 			/* Each covers the home address and three of the seven others. */
 			assert_true(++searches <= 3);
@@ -220,8 +221,8 @@ static void search_is_bounded_and_goes_on(void **state)
 /* Candidates that a search compares. */
 static unsigned compared;
 
-static bool taken_counting(const void *ctx, const struct session *candidate,
-                           enum session_direction direction)
+static bool in_use_counting(const void *ctx, const struct session *candidate,
+                            enum session_direction direction)
 {
 	compared++;
 	return taken(ctx, candidate, direction);
@@ -238,13 +239,13 @@ static void searches_are_short_when_none_is_free(void **state)
 
 	fixture_open(&f, 1024, 250);
 	now = 500;
-	while ((record[held] = port_take(&f.table, 1, 2, &found[held])) != SESSION_NONE)
+	while ((record[held] = port_acquire(&f.table, 1, 2, &found[held])) != SESSION_NONE)
 		held++;
 	for (unsigned second = 0; second < 3; second++, now++)
 		for (unsigned i = 0; i < 5; i++) {
 			none = search_for(1, 2);
 			compared = 0;
-			assert_false(session_find_port(&f.table, &key, &none, taken_counting));
+			assert_false(session_find_port(&f.table, &key, &none, in_use_counting));
 			if (second > 0 && i == 0)
 				assert_true(compared >= held);
 			else
@@ -252,8 +253,8 @@ static void searches_are_short_when_none_is_free(void **state)
 		}
 	none = search_for(1, 2);
 	assert_false(session_find_port(&f.table, &key, &none, taken));
-	port_give_back(&f.table, record[300], &found[300]);
-	while (port_take(&f.table, 1, 2, &none) == SESSION_NONE)
+	port_release(&f.table, record[300], &found[300]);
+	while (port_acquire(&f.table, 1, 2, &none) == SESSION_NONE)
 		assert_true(++searches <= 2 * SY_SLOT_PORTS / SESSION_PORT_SHORT);
 	assert_true(searches > 1);
 	assert_int_equal(none.reply.dport, found[300].reply.dport);
@@ -290,8 +291,8 @@ static void home_address_comes_first(void **state)
 		for (unsigned i = 0; i < 4; i++)
 			assert_true(others[i] >= SY_SLOT_PORTS * 9 / 10);
 		now++;
-		port_give_back(&f.table, record[of_home / 2], &found[of_home / 2]);
-		port_give_back(&f.table, record[n - 1], &found[n - 1]);
+		port_release(&f.table, record[of_home / 2], &found[of_home / 2]);
+		port_release(&f.table, record[n - 1], &found[n - 1]);
 		struct session_port_search again = search_for(1, 4);
 		again.home = home;
 		assert_true(session_find_port(&f.table, &key, &again, taken));
@@ -308,14 +309,14 @@ static void freed_port_comes_back_last(void **state)
 	unsigned usable = ports_usable(1); /* of the home address */
 
 	fixture_open(&f, 1024, 250);
-	uint32_t record = port_take(&f.table, 1, 2, &first);
-	port_give_back(&f.table, record, &first);
+	uint32_t record = port_acquire(&f.table, 1, 2, &first);
+	port_release(&f.table, record, &first);
 	for (unsigned i = 1; i < usable; i++) {
-		record = port_take(&f.table, 1, 2, &found);
+		record = port_acquire(&f.table, 1, 2, &found);
 		assert_false(found.local == first.local && found.reply.dport == first.reply.dport);
-		port_give_back(&f.table, record, &found);
+		port_release(&f.table, record, &found);
 	}
-	port_take(&f.table, 1, 2, &found);
+	port_acquire(&f.table, 1, 2, &found);
 	assert_int_equal(found.local, first.local);
 	assert_int_equal(found.reply.dport, first.reply.dport);
 	fixture_close(&f);
@@ -328,14 +329,14 @@ static void one_endpoint_in_two_services_is_one(void **state)
 	unsigned usable = ports_usable(1), got = 0;
 
 	fixture_open(&f, 1024, 250);
-	while (got < usable / 2 && port_take(&f.table, 2, 1, &found) != SESSION_NONE)
+	while (got < usable / 2 && port_acquire(&f.table, 2, 1, &found) != SESSION_NONE)
 		got++;
-	while (port_take(&f.table, 3, 1, &found) != SESSION_NONE)
+	while (port_acquire(&f.table, 3, 1, &found) != SESSION_NONE)
 		got++;
 	assert_int_equal(got, usable);
-	assert_int_equal(port_take(&f.table, 2, 1, &found), SESSION_NONE);
+	assert_int_equal(port_acquire(&f.table, 2, 1, &found), SESSION_NONE);
 	/* the same address and port over UDP is another endpoint */
-	assert_int_not_equal(port_take(&f.table, 4, 1, &found), SESSION_NONE);
+	assert_int_not_equal(port_acquire(&f.table, 4, 1, &found), SESSION_NONE);
 	fixture_close(&f);
 }
 
@@ -346,9 +347,9 @@ static void one_endpoint_has_one_cursor(void **state)
 	struct session_port_search first, found;
 
 	fixture_open(&f, 1024, 250);
-	port_give_back(&f.table, port_take(&f.table, 2, 1, &first), &first);
+	port_release(&f.table, port_acquire(&f.table, 2, 1, &first), &first);
 	for (unsigned i = 1; i < ports_usable(1); i++) {
-		port_give_back(&f.table, port_take(&f.table, 2 + i % 2, 1, &found), &found);
+		port_release(&f.table, port_acquire(&f.table, 2 + i % 2, 1, &found), &found);
 		assert_int_not_equal(found.reply.dport, first.reply.dport);
 	}
 	fixture_close(&f);
@@ -363,7 +364,7 @@ static void ports_of_time_wait_come_back_early(void **state)
 
 	now = 999;
 	fixture_open(&f, 1024, 250);
-	while ((record[held] = port_take(&f.table, 1, 2, &found[held])) != SESSION_NONE) {
+	while ((record[held] = port_acquire(&f.table, 1, 2, &found[held])) != SESSION_NONE) {
 		assert_int_equal(found[held].victim, SESSION_NONE);
 		session_at(&f.table, record[held++])->seen = now;
 	}
@@ -406,7 +407,7 @@ static void no_address_no_port(void **state)
 	struct session_port_search found;
 
 	fixture_open(&f, 16, 4);
-	assert_int_equal(port_take(&f.table, 1, 0, &found), SESSION_NONE);
+	assert_int_equal(port_acquire(&f.table, 1, 0, &found), SESSION_NONE);
 	fixture_close(&f);
 }
 

@@ -106,7 +106,7 @@ static void a_hand_over_may_change_the_size(void **state)
 	place_fill(&n, 500);
 	name_all(n.store, &n);
 	session_store_seal(n.store, 9, true);
-	assert_int_equal(session_store_take(new, 9, NULL), 0);
+	assert_int_equal(session_store_acquire(new, 9, NULL), 0);
 	assert_int_equal(session_store_found(new)->source, SESSION_SOURCE_STOPPED);
 	assert_true(session_store_found(new)->resized);
 	network_use(&n, new);

@@ -301,16 +301,16 @@ static void test_one_after_another(void **state)
 		        .control = k, .reply = count_reply, .reply_ctx = &replies[i]};
 	data_make(f, 1, MANY);
 	piece_make(f, 0, 0, data_crc(f), &piece, &q);
-	upload_take(&client[0], &q);
+	upload_receive(&client[0], &q);
 	piece_make(f, 0, f->size, data_crc(f), &piece, &q);
-	upload_take(&client[0], &q);
+	upload_receive(&client[0], &q);
 	assert_true(k->upload.is_checking);
 	assert_int_equal(replies[0], 1);
 	piece_make(f, 0, 0, data_crc(f), &piece, &q);
-	upload_take(&client[1], &q); /* the same: need not send it */
+	upload_receive(&client[1], &q); /* the same: need not send it */
 	data_make(f, 2, 10);
 	piece_make(f, 0, 0, data_crc(f), &piece, &q);
-	upload_take(&client[2], &q);
+	upload_receive(&client[2], &q);
 	assert_true(k->upload.is_checking);
 	assert_int_equal(replies[1] + replies[2], 0);
 	upload_finish(k); /* as the loop would */

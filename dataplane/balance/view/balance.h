@@ -274,7 +274,7 @@ void directory_remove(struct sy_balance *b, const struct service_key *key, uint3
 
 /* Takes one of `limit` places (UINT32_MAX: no limit); false: all are taken. Exact over all
  * workers. */
-static inline bool load_take(uint32_t *active, uint32_t limit)
+static inline bool load_acquire(uint32_t *active, uint32_t limit)
 {
 	if (limit == UINT32_MAX) {
 		__atomic_fetch_add(active, 1, __ATOMIC_RELAXED);
@@ -290,7 +290,7 @@ static inline bool load_take(uint32_t *active, uint32_t limit)
 }
 
 /* Gives a session's place back: the session has ended, or was not created. */
-static inline void load_give(struct sy_balance *b, uint32_t server)
+static inline void load_release(struct sy_balance *b, uint32_t server)
 {
 	uint32_t service = b->endpoint[server].service;
 	__atomic_fetch_sub(&b->server_active[server], 1, __ATOMIC_RELAXED);

@@ -37,8 +37,8 @@ struct creation {
 struct charge {
 	const struct limit_chain *chain;
 	struct sy_addr client;
-	uint32_t took; /* a bit by place in the chain */
-	uint16_t len;  /* bytes of IP packet, as it came */
+	uint32_t limits; /* a bit by place in the chain */
+	uint16_t len;    /* bytes of IP packet, as it came */
 };
 
 struct burst_state {

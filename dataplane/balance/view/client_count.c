@@ -91,7 +91,8 @@ uint32_t client_count_read(const struct client_counts *c, uint64_t client)
 	return (uint32_t)bucket_find(bucket_of(c, client), client).sum;
 }
 
-enum client_count_result client_count_take(struct client_counts *c, uint64_t client, uint32_t limit)
+enum client_count_result client_count_acquire(struct client_counts *c, uint64_t client,
+                                              uint32_t limit)
 {
 	for (;;) { /* a swap fails because another worker's has succeeded */
 		const struct found f = bucket_find(bucket_of(c, client), client);
@@ -107,7 +108,7 @@ enum client_count_result client_count_take(struct client_counts *c, uint64_t cli
 	}
 }
 
-void client_count_give(struct client_counts *c, uint64_t client)
+void client_count_release(struct client_counts *c, uint64_t client)
 {
 	/* The session is counted in one of the words, whatever others change meanwhile. Bounded,
 	 * as a mistake must not stop a worker. */

@@ -34,14 +34,14 @@ enum client_count_result {
 	CLIENT_NO_PLACE, /* not counted: its bucket is full of others */
 };
 /* Counts one session more, if there are fewer than `limit`. Any worker. */
-enum client_count_result client_count_take(struct client_counts *c, uint64_t client,
-                                           uint32_t limit);
+enum client_count_result client_count_acquire(struct client_counts *c, uint64_t client,
+                                              uint32_t limit);
 /* All that is counted, for tests. c may be NULL, here and below. */
 uint64_t client_counts_sum(const struct client_counts *c);
-/* Places that client_count_give() did not find: a mistake of the program. Any thread. */
+/* Places that client_count_release() did not find: a mistake of the program. Any thread. */
 uint64_t client_counts_lost(const struct client_counts *c);
 /* Counts one less. Only for a session that was counted. */
-void client_count_give(struct client_counts *c, uint64_t client);
+void client_count_release(struct client_counts *c, uint64_t client);
 
 /* The bits of a slot's records; bit n % 8 of byte n / 8 is that of record n. Writer and reader: the
  * slot's worker. */

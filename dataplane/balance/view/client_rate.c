@@ -70,8 +70,8 @@ static uint64_t *word_find(struct bucket *bucket, uint64_t tag, uint64_t now_us,
 	return place;
 }
 
-bool client_rate_take(struct client_rates *r, uint64_t client, uint64_t now_us, uint32_t per_second,
-                      uint32_t burst)
+bool client_rate_charge(struct client_rates *r, uint64_t client, uint64_t now_us,
+                        uint32_t per_second, uint32_t burst)
 {
 	struct bucket *bucket = &r->bucket[client % BUCKETS];
 	const uint64_t tag = client >> TIME_BITS, interval = SECOND_US / per_second;

@@ -26,8 +26,8 @@ void client_rates_destroy(struct client_rates *r);
 /* May the client begin one more session? client: hash of address and service; per_second and burst:
  * not 0. True, without being counted, if the client's bucket is full of others that are counted: a
  * limit must not become a way to lock others out. Any worker. */
-bool client_rate_take(struct client_rates *r, uint64_t client, uint64_t now_us, uint32_t per_second,
-                      uint32_t burst);
+bool client_rate_charge(struct client_rates *r, uint64_t client, uint64_t now_us,
+                        uint32_t per_second, uint32_t burst);
 /* Empties some words whose time is over, so that none gets so old that its time seems to come.
  * Called by the control thread every RETIRE_PERIOD_MS. */
 void client_rates_tick(struct client_rates *r, uint64_t now_us);

@@ -84,7 +84,7 @@ struct limit_bucket {
 /* What one worker has seen of a limit. Writer: the worker; readers of counts: relaxed. */
 struct limit_share {
 	struct sy_limit_counts passed, above, unlimited;
-	uint64_t local;      /* of its bucket: see sy_limit_take() */
+	uint64_t local;      /* of its bucket: see sy_limit_charge() */
 	uint32_t line;       /* of the limit that it used last */
 	uint32_t first_line; /* likewise */
 };

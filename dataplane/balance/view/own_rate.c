@@ -52,8 +52,8 @@ static struct own_bucket *bucket_of(struct sy_worker *w, enum own_class class,
 /* Takes one token that costs cost_us of a bucket that holds `burst` of them, and those of the lag:
  * packets that waited for a worker are charged as if it had taken them when they came. What is
  * saved during a lag is spent_us below zero. */
-static bool bucket_take(struct own_bucket *k, uint32_t now_us, uint32_t cost_us, uint32_t burst,
-                        uint32_t lag_us)
+static bool bucket_charge(struct own_bucket *k, uint32_t now_us, uint32_t cost_us, uint32_t burst,
+                          uint32_t lag_us)
 {
 	int64_t spent = (int64_t)(int32_t)k->spent_us - (uint32_t)(now_us - k->last_us);
 	int64_t least = -(int64_t)lag_us;
@@ -70,19 +70,19 @@ static uint64_t lag_of(const struct sy_worker *w)
 	return lag_ns < LAG_MAX_NS ? lag_ns : LAG_MAX_NS;
 }
 
-bool own_take(struct sy_worker *w, enum own_class class, const struct sy_addr *to)
+bool own_rate_charge(struct sy_worker *w, enum own_class class, const struct sy_addr *to)
 {
 	struct sy_balance *b = w->app;
 	const uint64_t rate = class_rate[class], cost_ns = SECOND_NS * b->workers / rate;
 	const uint64_t burst = burst_of(rate / b->workers / BURST_PART);
 	const uint64_t lag_ns = lag_of(w);
 	if (class < OWN_BY_NETWORK &&
-	    !bucket_take(bucket_of(w, class, to), (uint32_t)(w->now_ns / 1000),
-	                 (uint32_t)(SECOND_NS / 1000 * NETWORK_RATE / rate),
-	                 (uint32_t)burst_of(burst / NETWORK_SHARE), (uint32_t)(lag_ns / 1000)))
+	    !bucket_charge(bucket_of(w, class, to), (uint32_t)(w->now_ns / 1000),
+	                   (uint32_t)(SECOND_NS / 1000 * NETWORK_RATE / rate),
+	                   (uint32_t)burst_of(burst / NETWORK_SHARE), (uint32_t)(lag_ns / 1000)))
 		return false;
 	struct rate_limit *k = &balance_worker_of(w)->own.all[class];
 	bool full = k->saved_ns + (w->now_ns - k->last_ns) >= burst * cost_ns;
-	return rate_take(k, w->now_ns, cost_ns,
-	                 (full ? burst - tokens_missing(b, w) : burst) + lag_ns / cost_ns);
+	return rate_charge(k, w->now_ns, cost_ns,
+	                   (full ? burst - tokens_missing(b, w) : burst) + lag_ns / cost_ns);
 }

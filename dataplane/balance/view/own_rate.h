@@ -16,8 +16,8 @@ struct rate_limit {
 };
 
 /* May one more be sent? Each costs cost_ns, and time for at most `burst` of them is saved. */
-static inline bool rate_take(struct rate_limit *k, uint64_t now_ns, uint64_t cost_ns,
-                             uint64_t burst)
+static inline bool rate_charge(struct rate_limit *k, uint64_t now_ns, uint64_t cost_ns,
+                               uint64_t burst)
 {
 	uint64_t saved = k->saved_ns + (now_ns - k->last_ns);
 	k->last_ns = now_ns;
@@ -55,7 +55,7 @@ struct own_rates {
 /* May the worker send one packet of this class to `to`? Takes it from both limits. `to` is ignored
  * for classes that are not limited by network; NULL is allowed for these. RFC 4443 2.4 f, RFC 1812
  * 4.3.2.8. */
-bool own_take(struct sy_worker *w, enum own_class class, const struct sy_addr *to);
+bool own_rate_charge(struct sy_worker *w, enum own_class class, const struct sy_addr *to);
 /* Packets of the class that the whole forwarder sends per second. */
 uint32_t own_rate(enum own_class class);
 

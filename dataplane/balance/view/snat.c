@@ -33,7 +33,7 @@ static bool is_of_link(const struct sy_addr *a)
 	return group || sy_addr_is_link_local(a);
 }
 
-bool snat_takes(const struct snat *snat, const struct sy_tuple *t)
+bool snat_matches(const struct snat *snat, const struct sy_tuple *t)
 {
 	return snat && snat_find(snat, &t->src) && !is_of_link(&t->dst) &&
 	       !snat_find(snat, &t->dst);
@@ -53,7 +53,7 @@ static bool is_source(const struct snat *snat, const struct sy_addr *addr, uint1
 
 bool snat_is_of_inside(const struct snat *snat, const struct sy_tuple *t)
 {
-	return snat_takes(snat, t) && !is_source(snat, &t->src, t->sport, t->proto) &&
+	return snat_matches(snat, t) && !is_source(snat, &t->src, t->sport, t->proto) &&
 	       !is_source(snat, &t->src, 0, t->proto); /* a service on all ports */
 }
 

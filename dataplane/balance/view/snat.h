@@ -49,7 +49,7 @@ struct snat {
 const struct snat_rule *snat_find(const struct snat *snat, const struct sy_addr *addr);
 /* Is the packet from an inside host to one that is not? Multicast and link-local addresses do not
  * count as outside. */
-bool snat_takes(const struct snat *snat, const struct sy_tuple *t);
+bool snat_matches(const struct snat *snat, const struct sy_tuple *t);
 /* Is a NAT server's packet its own traffic, from a port that is no service's? */
 bool snat_is_of_inside(const struct snat *snat, const struct sy_tuple *t);
 /* Does an echo belong to a session: a request to a remote, or a reply to the pool? */

@@ -218,7 +218,7 @@ static void test_unordered(void **state)
 }
 
 /* Takes what has come to the exit: ever larger numbers, and none that was dropped. */
-static void exit_take(struct stage *s, uint32_t *next, uint64_t *out)
+static void exit_drain(struct stage *s, uint32_t *next, uint64_t *out)
 {
 	struct rte_event e[SY_EVENT_BURST];
 	unsigned n = sy_event_receive(sy_event_port(s->event, 3), e, SY_EVENT_BURST);
@@ -244,10 +244,10 @@ static void test_ordered(void **state)
 		struct rte_event e;
 		sy_event_make(p, &e, 0, word_of(n, 0));
 		while (sy_event_send(p, &e, 1) == 0)
-			exit_take(s, &next, &out);
+			exit_drain(s, &next, &out);
 	}
 	while (out < passing)
-		exit_take(s, &next, &out);
+		exit_drain(s, &next, &out);
 	consumed_wait(s, EVENTS);
 	consumers_stop(s, CONSUMERS);
 	for (unsigned n = 0; n < EVENTS; n++)
@@ -342,7 +342,7 @@ struct retired {
 	uint64_t got;
 };
 
-static void retired_take(const struct rte_event *e, void *ctx)
+static void retired_receive(const struct rte_event *e, void *ctx)
 {
 	struct retired *r = ctx;
 	event_check(r->consumer, e);
@@ -362,7 +362,7 @@ static void test_retire(void **state)
 		round_send(s, n);
 	assert_int_equal(pthread_create(&s->consumer[1].id, NULL, consumer_main, &s->consumer[1]),
 	                 0);
-	if (sy_event_retire(sy_event_port(s->event, 1), retired_take, &r, &err))
+	if (sy_event_retire(sy_event_port(s->event, 1), retired_receive, &r, &err))
 		fail_msg("%s", err.text);
 	for (uint32_t n = 8; n < 100; n++)
 		round_send(s, n);
@@ -382,7 +382,7 @@ static void test_take_over(void **state)
 	struct stage *s = stage_open(dsw, SY_EVENT_ATOMIC, 0);
 	struct sy_error err = {0};
 	uint64_t got[CONSUMERS] = {0};
-	assert_int_equal(sy_event_retire(sy_event_port(s->event, 1), retired_take, NULL, &err),
+	assert_int_equal(sy_event_retire(sy_event_port(s->event, 1), retired_receive, NULL, &err),
 	                 -ENOTSUP);
 	assert_non_null(strstr(err.text, "remedy"));
 	for (uint32_t n = 0; n < 8; n++)

@@ -156,7 +156,7 @@ struct sy_director;
 int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
                      struct sy_error *err);
 /* The first of two steps that do the same for the successor of a running forwarder. Loads the
- * program with the predecessor's maps; locks and changes nothing. Before sy_director_take() only
+ * program with the predecessor's maps; locks and changes nothing. Before sy_director_acquire() only
  * sy_director_queues() may be called. */
 int sy_director_prepare(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
                         struct sy_error *err);
@@ -164,7 +164,7 @@ int sy_director_prepare(const char *ifname, enum sy_director_mode mode, struct s
  * again if the predecessor's maps are no longer the same. While all maps are the predecessor's, its
  * program continues to direct packets, to the sockets that are set from now on, until
  * sy_director_update(). */
-int sy_director_take(struct sy_director *d, unsigned wait_ms, struct sy_error *err);
+int sy_director_acquire(struct sy_director *d, unsigned wait_ms, struct sy_error *err);
 /* Replaces the predecessor's program, if that has not happened yet. The kernel needs some 10 ms for
  * it; call this after packets flow again. */
 int sy_director_update(struct sy_director *d, struct sy_error *err);

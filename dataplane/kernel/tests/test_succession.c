@@ -41,11 +41,11 @@ static void successor_prepare(enum sy_director_mode mode)
 }
 
 /* Makes the successor the director that the other functions use. */
-static void successor_take(void)
+static void successor_acquire(void)
 {
 	struct sy_error err = {0};
 
-	if (sy_director_take(successor, SUPPORT_PATIENCE_MS, &err))
+	if (sy_director_acquire(successor, SUPPORT_PATIENCE_MS, &err))
 		fail_msg("%s", err.text);
 	director = successor;
 	successor = NULL;
@@ -127,7 +127,7 @@ static void test_prepare_changes_nothing(void **state)
 
 	snprintf(name, sizeof(name), "process %d", (int)getpid());
 	assert_int_equal(sy_director_open("near0", SY_DIRECTOR_AUTO, &third, &err), -EBUSY);
-	assert_int_equal(sy_director_take(successor, 20, &err), -EBUSY);
+	assert_int_equal(sy_director_acquire(successor, 20, &err), -EBUSY);
 	assert_non_null(strstr(err.text, name));
 	sy_director_close(successor);
 
@@ -138,7 +138,7 @@ static void test_prepare_changes_nothing(void **state)
 	assert_int_equal(pinned_link_id(), id);
 	receivers_stop();
 	director_stop();
-	successor_take();
+	successor_acquire();
 	assert_false(sy_director_is_native(director));
 	assert_int_not_equal(pinned_link_id(), id);
 }
@@ -168,7 +168,7 @@ static void test_take_hides_every_packet(void **state)
 	receivers_stop();
 	director_stop();
 	soak_await(&soak, 50);
-	successor_take();
+	successor_acquire();
 	soak_await(&soak, 50);
 	receivers_start();
 	before = stats();
@@ -202,7 +202,7 @@ static void test_prepare_without_predecessor(void **state)
 
 	successor_prepare(SY_DIRECTOR_AUTO);
 	assert_int_equal(pinned_link_id(), 0);
-	successor_take();
+	successor_acquire();
 	assert_int_not_equal(pinned_link_id(), 0);
 	steer(VIP4, true);
 	before = stats();
@@ -223,7 +223,7 @@ static void test_maps_changed_since_prepare(void **state)
 	director_start(SY_DIRECTOR_AUTO); /* with its own maps */
 	steer(VIP4, true);
 	director_stop();
-	successor_take();
+	successor_acquire();
 	before = stats();
 	far_send(VIP4);
 	await_more(dropped_no_socket, before);

@@ -121,8 +121,8 @@ static inline bool sy_limit_peek(const struct sy_limit *l, const struct sy_limit
 	return sy_limit_next(&level, volume, r->burst, cost);
 }
 
-static inline bool sy_limit_take_own(struct sy_limit *l, const struct sy_limit_rate *r,
-                                     uint64_t volume, uint64_t cost)
+static inline bool sy_limit_charge_own(struct sy_limit *l, const struct sy_limit_rate *r,
+                                       uint64_t volume, uint64_t cost)
 {
 	uint64_t level = __atomic_load_n(&l->level, __ATOMIC_RELAXED);
 	if (!sy_limit_next(&level, volume, r->burst, cost))
@@ -132,8 +132,8 @@ static inline bool sy_limit_take_own(struct sy_limit *l, const struct sy_limit_r
 	return true;
 }
 
-static inline bool sy_limit_take_cas(struct sy_limit *l, const struct sy_limit_rate *r,
-                                     uint64_t volume, uint64_t cost)
+static inline bool sy_limit_charge_cas(struct sy_limit *l, const struct sy_limit_rate *r,
+                                       uint64_t volume, uint64_t cost)
 {
 	SY_LIMIT_STEP();
 	uint64_t old = __atomic_load_n(&l->level, __ATOMIC_RELAXED), level;
@@ -156,23 +156,23 @@ static inline void sy_limit_lock(struct sy_limit *l)
 	}
 }
 
-static inline bool sy_limit_take_lock(struct sy_limit *l, const struct sy_limit_rate *r,
-                                      uint64_t volume, uint64_t cost)
+static inline bool sy_limit_charge_lock(struct sy_limit *l, const struct sy_limit_rate *r,
+                                        uint64_t volume, uint64_t cost)
 {
 	sy_limit_lock(l);
-	bool taken = sy_limit_take_own(l, r, volume, cost);
+	bool charged = sy_limit_charge_own(l, r, volume, cost);
 	SY_LIMIT_STEP();
 	rte_spinlock_unlock(&l->lock);
-	return taken;
+	return charged;
 }
 
 /* local: what this thread holds of the bucket. */
-static inline bool sy_limit_take_light_lock(struct sy_limit *l, const struct sy_limit_rate *r,
-                                            uint64_t *local, uint64_t volume, uint64_t cost)
+static inline bool sy_limit_charge_light_lock(struct sy_limit *l, const struct sy_limit_rate *r,
+                                              uint64_t *local, uint64_t volume, uint64_t cost)
 {
 	if (*local < cost) {
 		uint64_t fetched = cost > l->batch ? cost : l->batch;
-		if (!sy_limit_take_lock(l, r, volume, fetched))
+		if (!sy_limit_charge_lock(l, r, volume, fetched))
 			return false;
 		*local += fetched;
 	}
@@ -181,24 +181,24 @@ static inline bool sy_limit_take_light_lock(struct sy_limit *l, const struct sy_
 }
 
 /*
- * Takes `cost` units, if the bucket has as many: true, they may pass. False: nothing was taken.
+ * Takes `cost` units, if the bucket has as many: true, they may pass. False: nothing was charged.
  * volume is sy_limit_volume() of the rate, the same for a whole burst of packets. local is the
  * calling thread's own number for this bucket, 0 at first, which only SY_LIMIT_LIGHT_LOCK uses.
  */
-static inline bool sy_limit_take(struct sy_limit *l, enum sy_limit_engine engine,
-                                 const struct sy_limit_rate *r, uint64_t *local, uint64_t volume,
-                                 uint64_t cost)
+static inline bool sy_limit_charge(struct sy_limit *l, enum sy_limit_engine engine,
+                                   const struct sy_limit_rate *r, uint64_t *local, uint64_t volume,
+                                   uint64_t cost)
 {
 	switch (engine) {
 	case SY_LIMIT_OWN:
 	case SY_LIMIT_ATOMIC:
-		return sy_limit_take_own(l, r, volume, cost);
+		return sy_limit_charge_own(l, r, volume, cost);
 	case SY_LIMIT_LOCK:
-		return sy_limit_take_lock(l, r, volume, cost);
+		return sy_limit_charge_lock(l, r, volume, cost);
 	case SY_LIMIT_LIGHT_LOCK:
-		return sy_limit_take_light_lock(l, r, local, volume, cost);
+		return sy_limit_charge_light_lock(l, r, local, volume, cost);
 	default:
-		return sy_limit_take_cas(l, r, volume, cost);
+		return sy_limit_charge_cas(l, r, volume, cost);
 	}
 }
 
@@ -209,10 +209,10 @@ static inline void sy_limit_lower(struct sy_limit *l, uint64_t cost)
 	__atomic_store_n(&l->level, level - cost, __ATOMIC_RELAXED);
 }
 
-/* Gives units back that were taken and did not pass: a packet that meets several limits takes from
- * all or from none. Until then other threads find that much less. */
-static inline void sy_limit_give_back(struct sy_limit *l, enum sy_limit_engine engine,
-                                      uint64_t *local, uint64_t cost)
+/* Gives units back that were charged and did not pass: a packet that meets several limits takes
+ * from all or from none. Until then other threads find that much less. */
+static inline void sy_limit_refund(struct sy_limit *l, enum sy_limit_engine engine, uint64_t *local,
+                                   uint64_t cost)
 {
 	switch (engine) {
 	case SY_LIMIT_LOCK:

@@ -36,9 +36,9 @@ struct sy_limit_key {
 };
 
 enum sy_limit_answer {
-	SY_LIMIT_TAKEN,
-	SY_LIMIT_ABOVE,     /* nothing was taken */
-	SY_LIMIT_UNLIMITED, /* nothing was taken: no bucket of the key, and no place for one */
+	SY_LIMIT_CHARGED,
+	SY_LIMIT_ABOVE,     /* nothing was charged */
+	SY_LIMIT_UNLIMITED, /* nothing was charged: no bucket of the key, and no place for one */
 };
 
 /* Room for `most` buckets (1 to SY_LIMIT_TABLE_MOST), whose memory is not touched before its use.
@@ -47,10 +47,10 @@ struct sy_limit_table *sy_limit_table_create(uint32_t most, unsigned threads);
 void sy_limit_table_destroy(struct sy_limit_table *t);
 size_t sy_limit_table_bytes(uint32_t most);
 
-/* Takes `cost` units from the key's bucket; see sy_limit_take(). */
-enum sy_limit_answer sy_limit_table_take(struct sy_limit_table *t, const struct sy_limit_rate *r,
-                                         const struct sy_limit_key *key, uint64_t volume,
-                                         uint64_t cost, struct sy_limit_place *place);
+/* Takes `cost` units from the key's bucket; see sy_limit_charge(). */
+enum sy_limit_answer sy_limit_table_charge(struct sy_limit_table *t, const struct sy_limit_rate *r,
+                                           const struct sy_limit_key *key, uint64_t volume,
+                                           uint64_t cost, struct sy_limit_place *place);
 /* As sy_limit_peek(), with the place of the key's bucket, if it has one. */
 bool sy_limit_table_peek(const struct sy_limit_table *t, const struct sy_limit_rate *r,
                          const struct sy_limit_key *key, uint64_t volume, uint64_t cost,
@@ -58,9 +58,9 @@ bool sy_limit_table_peek(const struct sy_limit_table *t, const struct sy_limit_r
 /* The place of a key's bucket, if it has one. */
 struct sy_limit_place sy_limit_table_find(const struct sy_limit_table *t,
                                           const struct sy_limit_key *key);
-/* Gives units back that were taken there and did not pass. */
-void sy_limit_table_give_back(struct sy_limit_table *t, const struct sy_limit_place *place,
-                              uint64_t cost);
+/* Gives units back that were charged there and did not pass. */
+void sy_limit_table_refund(struct sy_limit_table *t, const struct sy_limit_place *place,
+                           uint64_t cost);
 /* Counts a packet of the key whose bucket was found. Two threads may lose each other's count while
  * a bucket is made. */
 void sy_limit_table_count(struct sy_limit_table *t, const struct sy_limit_place *place, bool above,

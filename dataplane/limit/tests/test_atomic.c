@@ -53,8 +53,8 @@ static void *consumer_main(void *arg)
 		unsigned n = sy_event_receive(p, e, SY_EVENT_BURST);
 		for (unsigned i = 0; i < n; i++) {
 			uint32_t bucket = (uint32_t)(e[i].u64 >> 32), cost = (uint32_t)e[i].u64;
-			bool passes = sy_limit_take(&x->limit[bucket], SY_LIMIT_ATOMIC, &x->rate,
-			                            NULL, x->volume, cost);
+			bool passes = sy_limit_charge(&x->limit[bucket], SY_LIMIT_ATOMIC, &x->rate,
+			                              NULL, x->volume, cost);
 			*(passes ? &x->passed[bucket] : &x->lost[bucket]) += cost;
 		}
 		__atomic_add_fetch(&x->consumed, n, __ATOMIC_ACQ_REL);

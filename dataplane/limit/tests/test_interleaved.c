@@ -46,7 +46,7 @@ static struct {
 	struct sy_limit limit;
 	uint64_t cost[THREADS][2]; /* what each thread takes */
 	unsigned takes;            /* of each thread */
-	bool gives_back;           /* the first thread gives its first units back */
+	bool refunds;              /* the first thread gives its first units back */
 	bool skips_waiting;        /* who waits for the lock does not run */
 	unsigned holder;           /* of the lock, while it is locked */
 	unsigned choice[STEPS], choices[STEPS], steps;
@@ -66,11 +66,11 @@ static void thread_main(void)
 
 	for (unsigned i = 0; i < run.takes; i++) {
 		uint64_t cost = run.cost[n][i];
-		if (!sy_limit_take(&run.limit, run.engine, &run.rate, &t->local, BURST, cost))
+		if (!sy_limit_charge(&run.limit, run.engine, &run.rate, &t->local, BURST, cost))
 			continue;
 		t->passed += cost;
-		if (n == 0 && i == 0 && run.gives_back) {
-			sy_limit_give_back(&run.limit, run.engine, &t->local, cost);
+		if (n == 0 && i == 0 && run.refunds) {
+			sy_limit_refund(&run.limit, run.engine, &t->local, cost);
 			t->passed -= cost;
 		}
 	}
@@ -169,7 +169,7 @@ static void run_prepare(enum sy_limit_engine engine, unsigned threads, unsigned 
 	run.engine = engine;
 	run.threads = threads;
 	run.takes = takes;
-	run.gives_back = back;
+	run.refunds = back;
 	run.longest = 0;
 	memset(run.choice, 0, sizeof(run.choice));
 }

@@ -100,7 +100,7 @@ static uint64_t drain(struct sy_limit *l, const struct sy_limit_rate *r, uint64_
 {
 	uint64_t taken = 0, volume = sy_limit_volume(r, now);
 	for (uint64_t cost = r->burst; cost > 0; cost /= 2)
-		while (sy_limit_take(l, SY_LIMIT_CAS, r, NULL, volume, cost))
+		while (sy_limit_charge(l, SY_LIMIT_CAS, r, NULL, volume, cost))
 			taken += cost;
 	return taken;
 }
@@ -117,7 +117,7 @@ static uint64_t flood(const struct sy_limit_rate *r, uint64_t step_ns, uint64_t 
 		uint64_t volume = sy_limit_volume(r, now);
 		for (;;) {
 			uint64_t cost = shortest + random_below(longest - shortest + 1);
-			if (!sy_limit_take(&l, SY_LIMIT_CAS, r, NULL, volume, cost))
+			if (!sy_limit_charge(&l, SY_LIMIT_CAS, r, NULL, volume, cost))
 				break;
 			passed += cost;
 		}
@@ -156,9 +156,9 @@ static void test_a_full_bucket_forfeits(void **state)
 	for (unsigned seconds = 1; seconds < 100000; seconds *= 10) {
 		uint64_t volume = sy_limit_volume(&r, START + seconds * 1000 * SECOND);
 		assert_int_equal(sy_limit_credit(&l, &r, volume), 1500);
-		assert_false(sy_limit_take(&l, SY_LIMIT_OWN, &r, NULL, volume, 1501));
-		assert_true(sy_limit_take(&l, SY_LIMIT_OWN, &r, NULL, volume, 1500));
-		assert_false(sy_limit_take(&l, SY_LIMIT_OWN, &r, NULL, volume, 1));
+		assert_false(sy_limit_charge(&l, SY_LIMIT_OWN, &r, NULL, volume, 1501));
+		assert_true(sy_limit_charge(&l, SY_LIMIT_OWN, &r, NULL, volume, 1500));
+		assert_false(sy_limit_charge(&l, SY_LIMIT_OWN, &r, NULL, volume, 1));
 		assert_int_equal(sy_limit_credit(&l, &r, volume), 0);
 	}
 }
@@ -171,11 +171,11 @@ static void test_given_back(void **state)
 		struct sy_limit l;
 		uint64_t local = 0, volume = sy_limit_volume(&r, START);
 		sy_limit_init(&l, &r, 1500, START);
-		assert_true(sy_limit_take(&l, engine, &r, &local, volume, 1000));
-		assert_false(sy_limit_take(&l, engine, &r, &local, volume, 1000));
-		sy_limit_give_back(&l, engine, &local, 1000);
-		assert_true(sy_limit_take(&l, engine, &r, &local, volume, 1500));
-		assert_false(sy_limit_take(&l, engine, &r, &local, volume, 1));
+		assert_true(sy_limit_charge(&l, engine, &r, &local, volume, 1000));
+		assert_false(sy_limit_charge(&l, engine, &r, &local, volume, 1000));
+		sy_limit_refund(&l, engine, &local, 1000);
+		assert_true(sy_limit_charge(&l, engine, &r, &local, volume, 1500));
+		assert_false(sy_limit_charge(&l, engine, &r, &local, volume, 1));
 	}
 }
 
@@ -189,7 +189,7 @@ static void test_peek(void **state)
 	assert_true(sy_limit_peek(&l, &r, volume, 1500));
 	assert_false(sy_limit_peek(&l, &r, volume, 1501));
 	assert_int_equal(sy_limit_credit(&l, &r, volume), 1500); /* nothing was taken */
-	assert_true(sy_limit_take(&l, SY_LIMIT_ATOMIC, &r, NULL, volume, 1000));
+	assert_true(sy_limit_charge(&l, SY_LIMIT_ATOMIC, &r, NULL, volume, 1000));
 	assert_true(sy_limit_peek(&l, &r, volume, 500));
 	assert_false(sy_limit_peek(&l, &r, volume, 501));
 	assert_true(sy_limit_peek(&l, &r, later, 1500));
@@ -204,7 +204,7 @@ static void test_change_keeps_the_credit(void **state)
 	struct sy_limit l;
 	uint64_t now = START;
 	sy_limit_init(&l, &r, 0, now);
-	assert_true(sy_limit_take(&l, SY_LIMIT_CAS, &r, NULL, sy_limit_volume(&r, now), 9000));
+	assert_true(sy_limit_charge(&l, SY_LIMIT_CAS, &r, NULL, sy_limit_volume(&r, now), 9000));
 	now += 2 * SECOND; /* 1000 left, and 2000 since */
 	assert_int_equal(sy_limit_rate_change(&next, &r, 80000, BITS, 10000, now, NULL), 0);
 	assert_int_equal(sy_limit_credit(&l, &next, sy_limit_volume(&next, now)), 3000);
@@ -228,8 +228,8 @@ static void test_settled_after_a_change(void **state)
 		sy_limit_init(&l, &fast, 1500, START);
 		assert_int_equal(sy_limit_rate_change(&slow, &fast, 8000, BITS, 1500, now, NULL),
 		                 0);
-		assert_true(sy_limit_take(&l, engine, &fast, &local, sy_limit_volume(&fast, late),
-		                          1500));
+		assert_true(sy_limit_charge(&l, engine, &fast, &local, sy_limit_volume(&fast, late),
+		                            1500));
 		uint64_t volume = sy_limit_volume(&slow, late);
 		assert_int_equal(sy_limit_credit(&l, &slow, volume), 0);
 		sy_limit_settle(&l, engine, volume);
@@ -253,8 +253,8 @@ static void test_wrap(void **state)
 		uint64_t volume = sy_limit_volume(&r, START + second * SECOND);
 		assert_int_equal(sy_limit_credit(&l, &r, volume), second ? 1000 : 1500);
 		assert_true(
-		        sy_limit_take(&l, SY_LIMIT_CAS, &r, NULL, volume, second ? 1000 : 1500));
-		assert_false(sy_limit_take(&l, SY_LIMIT_CAS, &r, NULL, volume, 1));
+		        sy_limit_charge(&l, SY_LIMIT_CAS, &r, NULL, volume, second ? 1000 : 1500));
+		assert_false(sy_limit_charge(&l, SY_LIMIT_CAS, &r, NULL, volume, 1));
 	}
 	uint64_t now = START + 9 * SECOND;
 	assert_int_equal(sy_limit_rate_change(&next, &r, 8000, BITS, 1500, now, NULL), 0);

@@ -35,7 +35,7 @@ static enum sy_limit_answer take(struct sy_limit_table *t, const struct sy_limit
 {
 	const struct sy_limit_key k = key_of(key);
 	struct sy_limit_place place;
-	return sy_limit_table_take(t, r, &k, sy_limit_volume(r, now), cost, &place);
+	return sy_limit_table_charge(t, r, &k, sy_limit_volume(r, now), cost, &place);
 }
 
 /* Other threads, each of which takes a unit of this key just before a bucket is swapped. */
@@ -52,7 +52,7 @@ static void limit_step(void)
 	if (left == 0)
 		return;
 	rivals.left = 0; /* they do not race each other */
-	assert_int_equal(take(rivals.table, rivals.rate, rivals.key, START, 1), SY_LIMIT_TAKEN);
+	assert_int_equal(take(rivals.table, rivals.rate, rivals.key, START, 1), SY_LIMIT_CHARGED);
 	rivals.left = left - 1;
 }
 
@@ -62,14 +62,14 @@ static void test_races(void **state)
 	struct sy_limit_rate r = rate_of(1000, 100);
 	struct sy_limit_table *t = sy_limit_table_create(64, 2);
 	(void)state;
-	assert_int_equal(take(t, &r, 1, START, 1), SY_LIMIT_TAKEN);
+	assert_int_equal(take(t, &r, 1, START, 1), SY_LIMIT_CHARGED);
 	rivals.table = t;
 	rivals.rate = &r;
 	rivals.key = 1;
 	rivals.left = 40;
-	assert_int_equal(take(t, &r, 1, START, 1), SY_LIMIT_TAKEN);
+	assert_int_equal(take(t, &r, 1, START, 1), SY_LIMIT_CHARGED);
 	assert_int_equal(rivals.left, 0);
-	assert_int_equal(take(t, &r, 1, START, 58), SY_LIMIT_TAKEN);
+	assert_int_equal(take(t, &r, 1, START, 58), SY_LIMIT_CHARGED);
 	assert_int_equal(take(t, &r, 1, START, 1), SY_LIMIT_ABOVE);
 	assert_int_equal(sy_limit_table_used(t, &r, sy_limit_volume(&r, START)), 1);
 	assert_int_equal(sy_limit_table_used(t, &r, sy_limit_volume(&r, START + SECOND)), 0);
@@ -94,16 +94,16 @@ static void test_model(void **state)
 		uint64_t cost = 64 + random_next() % 1437, volume = sy_limit_volume(&r, now);
 		const struct sy_limit_key k = key_of(key);
 		struct sy_limit_place place;
-		bool may = sy_limit_take(&alone[key], SY_LIMIT_OWN, &r, NULL, volume, cost);
-		enum sy_limit_answer a = sy_limit_table_take(t, &r, &k, volume, cost, &place);
-		assert_int_equal(a, may ? SY_LIMIT_TAKEN : SY_LIMIT_ABOVE);
+		bool may = sy_limit_charge(&alone[key], SY_LIMIT_OWN, &r, NULL, volume, cost);
+		enum sy_limit_answer a = sy_limit_table_charge(t, &r, &k, volume, cost, &place);
+		assert_int_equal(a, may ? SY_LIMIT_CHARGED : SY_LIMIT_ABOVE);
 		if (may && n % 7 == 0) {
-			sy_limit_give_back(&alone[key], SY_LIMIT_OWN, NULL, cost);
-			sy_limit_table_give_back(t, &place, cost);
+			sy_limit_refund(&alone[key], SY_LIMIT_OWN, NULL, cost);
+			sy_limit_table_refund(t, &place, cost);
 		}
 		answers[a]++;
 	}
-	assert_true(answers[SY_LIMIT_TAKEN] > PACKETS / 10);
+	assert_true(answers[SY_LIMIT_CHARGED] > PACKETS / 10);
 	assert_true(answers[SY_LIMIT_ABOVE] > PACKETS / 10);
 	sy_limit_table_destroy(t);
 }
@@ -118,7 +118,7 @@ static void test_bounded(void **state)
 		struct sy_limit_table *t = sy_limit_table_create(sizes[s], 1);
 		unsigned limited = 0;
 		for (unsigned key = 1; key <= 20000; key++)
-			limited += take(t, &r, key, START, 100) == SY_LIMIT_TAKEN;
+			limited += take(t, &r, key, START, 100) == SY_LIMIT_CHARGED;
 		assert_int_equal(limited, sizes[s]);
 		assert_int_equal(sy_limit_table_places(t), sizes[s]);
 		limited = 0;
@@ -127,7 +127,7 @@ static void test_bounded(void **state)
 		assert_int_equal(limited, sizes[s]); /* the same ones still have their buckets */
 		limited = 0;
 		for (unsigned key = 100000; key < 120000; key++)
-			limited += take(t, &r, key, START + SECOND, 100) == SY_LIMIT_TAKEN;
+			limited += take(t, &r, key, START + SECOND, 100) == SY_LIMIT_CHARGED;
 		assert_int_equal(limited, sizes[s]);
 		sy_limit_table_destroy(t);
 	}
@@ -162,9 +162,9 @@ static void test_too_much(void **state)
 	struct sy_limit_table *t = sy_limit_table_create(16, 1);
 	(void)state;
 	assert_int_equal(take(t, &r, 1, START, 101), SY_LIMIT_ABOVE);
-	assert_int_equal(take(t, &r, 1, START, 100), SY_LIMIT_TAKEN);
+	assert_int_equal(take(t, &r, 1, START, 100), SY_LIMIT_CHARGED);
 	assert_int_equal(take(t, &r, 1, START, 1), SY_LIMIT_ABOVE);
-	assert_int_equal(take(t, &r, 1, START + MS, 1), SY_LIMIT_TAKEN);
+	assert_int_equal(take(t, &r, 1, START + MS, 1), SY_LIMIT_CHARGED);
 	sy_limit_table_destroy(t);
 }
 
@@ -176,14 +176,14 @@ static void test_settle(void **state)
 	uint64_t now = START + MS;
 	(void)state;
 	assert_int_equal(sy_limit_rate_change(&slow, &fast, 1000, SECOND, 2000, START, NULL), 0);
-	assert_int_equal(take(t, &fast, 1, now, 500000), SY_LIMIT_TAKEN); /* after the change */
+	assert_int_equal(take(t, &fast, 1, now, 500000), SY_LIMIT_CHARGED); /* after the change */
 	for (unsigned n = 0; n < 50; n++)
 		take(t, &fast, 1, now + n * MS, 1000000);
 	now += 50 * MS;
 	assert_int_equal(take(t, &slow, 1, now + SECOND, 1), SY_LIMIT_ABOVE);
 	sy_limit_table_settle(t, sy_limit_volume(&slow, now));
 	assert_int_equal(take(t, &slow, 1, now, 1), SY_LIMIT_ABOVE);
-	assert_int_equal(take(t, &slow, 1, now + SECOND, 1000), SY_LIMIT_TAKEN);
+	assert_int_equal(take(t, &slow, 1, now + SECOND, 1000), SY_LIMIT_CHARGED);
 	assert_int_equal(take(t, &slow, 1, now + SECOND, 1), SY_LIMIT_ABOVE);
 	sy_limit_table_destroy(t);
 }
@@ -199,8 +199,8 @@ static void test_counts(void **state)
 		for (unsigned n = 0; n < 20 * key; n++) {
 			const struct sy_limit_key k = key_of(key);
 			struct sy_limit_place place;
-			bool above = sy_limit_table_take(t, &r, &k, sy_limit_volume(&r, START), 100,
-			                                 &place) == SY_LIMIT_ABOVE;
+			bool above = sy_limit_table_charge(t, &r, &k, sy_limit_volume(&r, START),
+			                                   100, &place) == SY_LIMIT_ABOVE;
 			sy_limit_table_count(t, &place, above, 1, 100);
 		}
 	for (uint32_t at = 0; at < sy_limit_table_places(t); at++) {

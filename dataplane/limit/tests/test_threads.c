@@ -27,13 +27,13 @@ static void *take_many(void *arg)
 	for (unsigned i = 0; i < TAKES; i++) {
 		uint64_t volume = sy_limit_volume(t->rate, SECOND + i * UINT64_C(1000));
 		uint64_t cost = 64 + i % 1437;
-		if (!sy_limit_take(t->limit, t->engine, t->rate, &t->local, volume, cost)) {
+		if (!sy_limit_charge(t->limit, t->engine, t->rate, &t->local, volume, cost)) {
 			t->refused++;
 			continue;
 		}
 		t->passed += cost;
 		if (i % 16 == 0) {
-			sy_limit_give_back(t->limit, t->engine, &t->local, cost);
+			sy_limit_refund(t->limit, t->engine, &t->local, cost);
 			t->passed -= cost;
 		}
 	}
@@ -52,7 +52,7 @@ static bool engine_check(enum sy_limit_engine engine)
 	if (sy_limit_rate_init(&rate, 400000000, 8 * SECOND, 1000000, SECOND, NULL) < 0)
 		return false;
 	sy_limit_init(&limit, &rate, 4500, SECOND);
-	sy_limit_take(&limit, SY_LIMIT_OWN, &rate, NULL, sy_limit_volume(&rate, SECOND), TAKEN);
+	sy_limit_charge(&limit, SY_LIMIT_OWN, &rate, NULL, sy_limit_volume(&rate, SECOND), TAKEN);
 	for (unsigned i = 0; i < THREADS; i++) {
 		thread[i] = (struct thread){.limit = &limit, .rate = &rate, .engine = engine};
 		if (pthread_create(&thread[i].id, NULL, take_many, &thread[i]) != 0)
@@ -84,7 +84,7 @@ struct table_thread {
 };
 
 /* Also keys that come and go, whose buckets soon are full again. */
-static void *table_take_many(void *arg)
+static void *table_charge_many(void *arg)
 {
 	struct table_thread *t = arg;
 	for (unsigned i = 0; i < TAKES; i++) {
@@ -92,10 +92,10 @@ static void *table_take_many(void *arg)
 		uint64_t cost = 64 + i % 1437;
 		const struct sy_limit_key key = {{1, i % KEYS}}, other = {{2, i}};
 		struct sy_limit_place place;
-		sy_limit_table_take(t->table, t->rate, &other, volume, 1, &place);
+		sy_limit_table_charge(t->table, t->rate, &other, volume, 1, &place);
 		sy_limit_table_count(t->table, &place, false, 1, 1);
-		switch (sy_limit_table_take(t->table, t->rate, &key, volume, cost, &place)) {
-		case SY_LIMIT_TAKEN:
+		switch (sy_limit_table_charge(t->table, t->rate, &key, volume, cost, &place)) {
+		case SY_LIMIT_CHARGED:
 			t->passed[i % KEYS] += cost;
 			break;
 		case SY_LIMIT_ABOVE:
@@ -107,7 +107,7 @@ static void *table_take_many(void *arg)
 		}
 		sy_limit_table_count(t->table, &place, false, 1, cost);
 		if (i % 16 == 0) {
-			sy_limit_table_give_back(t->table, &place, cost);
+			sy_limit_table_refund(t->table, &place, cost);
 			t->passed[i % KEYS] -= cost;
 		}
 	}
@@ -122,7 +122,7 @@ static uint64_t table_drain(struct sy_limit_table *t, const struct sy_limit_rate
 	struct sy_limit_place place;
 	uint64_t left = 0;
 	for (uint64_t cost = UINT64_C(1) << 20; cost > 0; cost /= 2)
-		while (sy_limit_table_take(t, r, &key, volume, cost, &place) == SY_LIMIT_TAKEN)
+		while (sy_limit_table_charge(t, r, &key, volume, cost, &place) == SY_LIMIT_CHARGED)
 			left += cost;
 	return left;
 }
@@ -138,11 +138,11 @@ static bool table_check(void)
 	if (!table || sy_limit_rate_init(&rate, 80000000, 8 * SECOND, 1000000, SECOND, NULL) < 0)
 		return false;
 	for (uint64_t n = 0; n < KEYS; n++)
-		sy_limit_table_take(table, &rate, &(struct sy_limit_key){{1, n}},
-		                    sy_limit_volume(&rate, SECOND), TAKEN, &place);
+		sy_limit_table_charge(table, &rate, &(struct sy_limit_key){{1, n}},
+		                      sy_limit_volume(&rate, SECOND), TAKEN, &place);
 	for (unsigned i = 0; i < THREADS; i++) {
 		thread[i] = (struct table_thread){.table = table, .rate = &rate};
-		if (pthread_create(&thread[i].id, NULL, table_take_many, &thread[i]) != 0)
+		if (pthread_create(&thread[i].id, NULL, table_charge_many, &thread[i]) != 0)
 			abort();
 	}
 	for (unsigned i = 0; i < THREADS; i++) {

@@ -181,7 +181,7 @@ int sy_runtime_bind(struct sy_runtime *rt, struct sy_error *err);
 int sy_runtime_start(struct sy_runtime *rt, struct sy_error *err);
 /* With `inherit`, after sy_runtime_start(): waits up to 2 s for the predecessor to release its
  * claims, puts this process's own program in place, steers and claims the addresses of earlier
- * sy_address_take() calls, and settles if sy_address_settle() was called. Logs each address that
+ * sy_address_claim() calls, and settles if sy_address_settle() was called. Logs each address that
  * fails and returns the first failure. Without `inherit`: does nothing. */
 int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err);
 /*
@@ -514,9 +514,9 @@ uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
  * network an IPv6 address lies. With `inherit`, the address is only remembered before
  * sy_runtime_claim(). sy_address_release() undoes it.
  */
-int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
-/* New addresses of sy_address_take() are being probed, and not claimed yet: returns true, and calls
- * fn(ctx) once when that is over, some 0.3 s later. An address that another host has stays
+int sy_address_claim(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
+/* New addresses of sy_address_claim() are being probed, and not claimed yet: returns true, and
+ * calls fn(ctx) once when that is over, some 0.3 s later. An address that another host has stays
  * unclaimed, and is a sy_runtime_problem(). */
 bool sy_addresses_wait(struct sy_runtime *rt, void (*fn)(void *ctx), void *ctx);
 /* Claims the addresses that other hosts have, of some or (count 0) of all. Returns how many. */
@@ -540,7 +540,7 @@ int sy_sources_block(struct sy_runtime *rt, struct sy_blocked_list *list, bool a
 /* Takes packets that a server sends from one port, or that a network's hosts send from any port,
  * for every destination except this host; release undoes it. With `inherit`, also only remembered.
  */
-int sy_source_take(struct sy_runtime *rt, const struct sy_source *source, struct sy_error *err);
+int sy_source_divert(struct sy_runtime *rt, const struct sy_source *source, struct sy_error *err);
 void sy_source_release(struct sy_runtime *rt, const struct sy_source *source);
 /* A use of an address by this host or network that conflicts with its use as VIP or server. */
 enum sy_address_use {

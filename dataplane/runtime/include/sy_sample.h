@@ -40,8 +40,8 @@ void sy_samples_want(struct sy_runtime *rt, enum sy_sample_kind kind, uint32_t o
                      uint64_t until_ns);
 
 /* Takes the oldest samples of a worker, at most `most`; returns how many. Control thread. */
-unsigned sy_samples_take(struct sy_runtime *rt, unsigned worker, struct sy_sample *out,
-                         unsigned most);
+unsigned sy_samples_dequeue(struct sy_runtime *rt, unsigned worker, struct sy_sample *out,
+                            unsigned most);
 
 /* Of all workers since the start. */
 struct sy_sample_counts {

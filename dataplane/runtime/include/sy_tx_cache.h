@@ -83,8 +83,8 @@ static inline void sy_tx_cache_write(const struct sy_tx_cache *tx, struct rte_mb
 
 /* sy_tx_cache_find(), then sy_tx_cache_write(). */
 static inline __attribute__((always_inline)) bool
-sy_tx_cache_take(struct sy_worker *w, struct sy_tx_cache *tx, struct rte_mbuf *m, uint16_t path,
-                 const struct sy_addr *to, struct sy_tx_cache_link *kept, bool direct)
+sy_tx_cache_use(struct sy_worker *w, struct sy_tx_cache *tx, struct rte_mbuf *m, uint16_t path,
+                const struct sy_addr *to, struct sy_tx_cache_link *kept, bool direct)
 {
 	uint64_t neighbour;
 	if (!sy_tx_cache_find(w, tx, m, path, to, kept, direct, &neighbour))

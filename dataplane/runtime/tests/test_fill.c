@@ -51,7 +51,7 @@ static unsigned receive(void)
 	return n;
 }
 
-static unsigned kicks_take(void)
+static unsigned kicks_read(void)
 {
 	unsigned n = kicks;
 	kicks = 0;
@@ -67,24 +67,24 @@ static void test_refill_is_signalled(void **state)
 		held++;
 	xsk.queue[0].rings.fill_missing = 8;
 	assert_int_equal(receive(), 0);
-	assert_int_equal(kicks_take(), 0); /* nothing new: a kick would be useless */
+	assert_int_equal(kicks_read(), 0); /* nothing new: a kick would be useless */
 	assert_true(port_xsk_ops.is_pending(&port, 0));
 	rte_pktmbuf_free_bulk(all, held);
 	assert_int_equal(receive(), 0); /* no packet, but buffers are available again */
 	assert_int_equal(fill_producer, 8);
-	assert_int_equal(kicks_take(), 1);
+	assert_int_equal(kicks_read(), 1);
 	assert_int_equal(receive(), 0);
-	assert_int_equal(kicks_take(), 0);
+	assert_int_equal(kicks_read(), 0);
 }
 
 static void test_late_flag_is_seen(void **state)
 {
 	flags = 0;
 	port_xsk_ops.wake(&port, 0);
-	assert_int_equal(kicks_take(), 0);
+	assert_int_equal(kicks_read(), 0);
 	flags = XDP_RING_NEED_WAKEUP; /* after the last look of rx() */
 	port_xsk_ops.wake(&port, 0);
-	assert_int_equal(kicks_take(), 1);
+	assert_int_equal(kicks_read(), 1);
 }
 
 static void test_packets_tell(void **state)
@@ -97,7 +97,7 @@ static void test_packets_tell(void **state)
 	assert_int_equal(port_xsk_ops.waiting(&port, 0, &room), 1);
 	assert_int_equal(room, RING);
 	assert_int_equal(receive(), 1);
-	assert_int_equal(kicks_take(), 1);
+	assert_int_equal(kicks_read(), 1);
 	assert_int_equal(port_xsk_ops.waiting(&port, 0, &room), 0);
 }
 
@@ -127,7 +127,7 @@ static void test_a_short_burst_is_all(void **state)
 	assert_int_equal(receive(), SY_BURST);
 	assert_int_equal(receive(), SY_BURST);
 	assert_int_equal(receive(), 1);
-	kicks_take();
+	kicks_read();
 }
 
 /* What was received is made up for by the burst that is sent next; or at once, if it is much. */
@@ -143,10 +143,10 @@ static void test_sending_fills(void **state)
 	packets_come(3);
 	assert_int_equal(receive(), 3);
 	assert_int_equal(fill_producer, before);
-	kicks_take();
+	kicks_read();
 	assert_int_equal(port_xsk_ops.tx(&port, 0, &m, 1), 1);
 	assert_int_equal(fill_producer, before + 3);
-	assert_int_equal(kicks_take(), 1);
+	assert_int_equal(kicks_read(), 1);
 	assert_int_equal(q->rings.tx_pending, 1);
 	rte_pktmbuf_free(m); /* the kernel would give it back */
 	q->rings.tx_pending = 0;
@@ -159,7 +159,7 @@ static void test_sending_fills(void **state)
 		assert_int_equal(receive(), SY_BURST);
 	}
 	assert_int_equal(fill_producer, before + RING / SY_XSK_FILL_PART + SY_BURST);
-	kicks_take();
+	kicks_read();
 }
 
 /* The link has no carrier, and the port is not down yet: each call drops a frame. */

@@ -106,11 +106,11 @@ static void test_open_takes_nothing(void **state)
 	assert_memory_equal(info.mac, o.port[0].mac, 6);
 	sy_port_get_stats(rt, 0, &stats);
 	assert_int_equal(stats.rx_packets + stats.rx_missed, 0);
-	assert_int_equal(sy_address_take(rt, &vip, &err), 0);
+	assert_int_equal(sy_address_claim(rt, &vip, &err), 0);
 	for (unsigned i = 0; i < 100; i++)
-		assert_int_equal(sy_address_take(rt, &other, &err), 0);
+		assert_int_equal(sy_address_claim(rt, &other, &err), 0);
 	sy_address_release(rt, &other);
-	assert_int_equal(rt->taken_count, 1);
+	assert_int_equal(rt->inherited_count, 1);
 	assert_true(sy_addr_equal(&rt->taken[0].addr, &vip));
 
 	inject(0, 10);
@@ -120,7 +120,7 @@ static void test_open_takes_nothing(void **state)
 	for (unsigned back = 0; back < 10; back += collect())
 		runtime_poll(rt, deadline);
 	assert_int_equal(sy_runtime_claim(rt, &err), 0);
-	assert_int_equal(rt->taken_count, 0);
+	assert_int_equal(rt->inherited_count, 0);
 	sy_port_get_info(rt, 0, &info);
 	assert_true(info.up);
 	assert_int_equal(info.queues, 1);
@@ -136,7 +136,7 @@ static void test_open_and_close(void **state)
 	o.inherit = true;
 	if (sy_runtime_open(&o, &rt, &err))
 		fail_msg("%s", err.text);
-	assert_int_equal(sy_address_take(rt, &vip, &err), 0);
+	assert_int_equal(sy_address_claim(rt, &vip, &err), 0);
 }
 
 static void open_and_start(const char *name, unsigned workers)

@@ -55,7 +55,7 @@ static void inject(struct sy_runtime *rt, unsigned n, uint8_t first, uint16_t le
 static unsigned take(struct sy_runtime *rt, struct sy_sample *out)
 {
 	unsigned count = 0;
-	while (sy_samples_take(rt, 0, out, 1))
+	while (sy_samples_dequeue(rt, 0, out, 1))
 		count++;
 	return count;
 }

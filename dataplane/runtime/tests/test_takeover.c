@@ -97,7 +97,7 @@ static void probe_next(int probe[PROBES], unsigned n)
 	*fd = socket_to(SOCK_STREAM, n & 1, 80);
 }
 
-static void answers_take(const int fd[2 * SOCKETS], uint64_t *last)
+static void answers_drain(const int fd[2 * SOCKETS], uint64_t *last)
 {
 	char back[64];
 	for (unsigned i = 0; i < 2 * SOCKETS; i++) {
@@ -152,13 +152,13 @@ static void client_main(void)
 		if (n % 8 == 0)
 			probe_next(probe, n / 8);
 		usleep(PACE_US);
-		answers_take(fd, &last);
+		answers_drain(fd, &last);
 	}
 	/* Answers still under way. */
 	end = sy_clock_ns() + WAIT_NS / 100;
 	while (shared->received < shared->sent && sy_clock_ns() < end) {
 		usleep(1000);
-		answers_take(fd, &last);
+		answers_drain(fd, &last);
 	}
 	for (unsigned i = 0; i < PROBES; i++)
 		refusals_count(probe[i]);
@@ -192,7 +192,7 @@ static struct sy_runtime *forwarder_open(unsigned workers, bool inherit)
 	must(sy_worker_count(rt) == workers, "workers are counted from the start");
 	sy_addr_parse(SERVER_V4, &v4);
 	sy_addr_parse(SERVER_V6, &v6);
-	must(!sy_address_take(rt, &v4, &err) && !sy_address_take(rt, &v6, &err), err.text);
+	must(!sy_address_claim(rt, &v4, &err) && !sy_address_claim(rt, &v6, &err), err.text);
 	return rt;
 }
 
@@ -216,7 +216,7 @@ static void quiesced_check(struct sy_runtime *rt, unsigned workers, uint64_t rx_
 		must(!sy_worker_call(sy_worker_at(rt, i), call_count, &called), "a call");
 	must(called == workers, "calls run at once");
 	sy_addr_parse("10.77.0.102", &more);
-	must(!sy_address_take(rt, &more, NULL), "an address");
+	must(!sy_address_claim(rt, &more, NULL), "an address");
 	sy_address_release(rt, &more);
 	sy_address_settle(rt);
 }
@@ -228,7 +228,7 @@ static void predecessor_main(unsigned workers)
 	struct sy_addr abandoned;
 	struct sy_error err = {0};
 	sy_addr_parse(ABANDONED, &abandoned);
-	must(!sy_address_take(rt, &abandoned, &err), err.text);
+	must(!sy_address_claim(rt, &abandoned, &err), err.text);
 	must(!sy_runtime_bind(rt, &err) && !sy_runtime_start(rt, &err), err.text);
 	must(!sy_runtime_claim(rt, &err), "nothing to claim");
 	stage_reach(&shared->predecessor, FORWARDING);

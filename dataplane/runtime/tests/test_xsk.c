@@ -192,7 +192,7 @@ static void predecessor_kill(const struct sy_runtime_options *o)
 		struct sy_addr v4 = addr(SERVER_V4);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (sy_runtime_open(o, &rt, NULL) || sy_runtime_bind(rt, NULL) ||
-		    sy_address_take(rt, &v4, NULL) || write(ready[1], &byte, 1) != 1)
+		    sy_address_claim(rt, &v4, NULL) || write(ready[1], &byte, 1) != 1)
 			_exit(1);
 		for (;;)
 			pause();
@@ -216,7 +216,7 @@ static void vip6_flushed(struct sy_runtime *rt, uint64_t deadline)
 	assert_int_equal(system("ip -6 addr del " SERVER_V6 "/128 dev syrt0"), 0);
 	while (!vip6_there())
 		runtime_poll(rt, deadline);
-	assert_int_equal(sy_address_take(rt, &other, NULL), 0);
+	assert_int_equal(sy_address_claim(rt, &other, NULL), 0);
 	sy_address_release(rt, &other);
 	/* The mirror reports in order: once this address has come and gone, so has the other. */
 	unsigned before = rt->connected_count;
@@ -297,7 +297,7 @@ static void echo(unsigned workers, unsigned queues, unsigned ring, bool after_ki
 	while (!sy_runtime_is_synced(rt))
 		runtime_poll(rt, deadline);
 	struct sy_addr v4 = addr(SERVER_V4), v6 = addr(SERVER_V6);
-	if (sy_address_take(rt, &v4, &err) || sy_address_take(rt, &v6, &err))
+	if (sy_address_claim(rt, &v4, &err) || sy_address_claim(rt, &v6, &err))
 		fail_msg("%s", err.text);
 	client_block(rt);
 	while (rt->blocking)

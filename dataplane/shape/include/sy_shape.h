@@ -85,9 +85,9 @@ const struct sy_shape_config *sy_shape_config(const struct sy_shape *s);
 enum sy_drop sy_shape_put(struct sy_shape *s, struct rte_mbuf *m, unsigned service,
                           uint64_t now_ns);
 /* Takes at most n frames that may leave now. */
-unsigned sy_shape_take(struct sy_shape *s, struct rte_mbuf **m, unsigned n, uint64_t now_ns);
-/* The next frame may leave at this time, not before; after sy_shape_take(). SY_SHAPE_NEVER: nothing
- * waits. */
+unsigned sy_shape_dequeue(struct sy_shape *s, struct rte_mbuf **m, unsigned n, uint64_t now_ns);
+/* The next frame may leave at this time, not before; after sy_shape_dequeue(). SY_SHAPE_NEVER:
+ * nothing waits. */
 uint64_t sy_shape_next(const struct sy_shape *s);
 /* From now on all rates are ignored: what waits leaves in its order. */
 void sy_shape_open(struct sy_shape *s);

@@ -143,7 +143,7 @@ void line_take(struct line *l)
 {
 	struct rte_mbuf *m[32];
 	unsigned n;
-	while ((n = sy_shape_take(l->shape, m, SY_ARRAY_LEN(m), l->now_ns)) > 0)
+	while ((n = sy_shape_dequeue(l->shape, m, SY_ARRAY_LEN(m), l->now_ns)) > 0)
 		for (unsigned i = 0; i < n; i++) {
 			const uint8_t *frame = rte_pktmbuf_mtod(m[i], const uint8_t *);
 			unsigned number;

@@ -2,7 +2,7 @@
 /*
  * Stacks behind the runtime's ports: one for each worker, which shares nothing with the others. The
  * flow director steers packets to taken addresses here; ARP, ND and all other addresses stay with
- * the kernel (sy_address_take()).
+ * the kernel (sy_address_claim()).
  *
  *     receive ──▶ stack: of the worker that owns the segment's slot ──▶ transmit
  *                   └──▶ serve(): the application, on the worker's thread

@@ -400,7 +400,7 @@ static void conversation(unsigned workers, unsigned queues)
 		side_open(sy_stack_port_stack(lab.port, i), &side[i], sy_clock_ns());
 	while (!sy_runtime_is_synced(lab.rt))
 		runtime_poll(lab.rt, deadline);
-	if (sy_address_take(lab.rt, &v4, &err) || sy_address_take(lab.rt, &v6, &err))
+	if (sy_address_claim(lab.rt, &v4, &err) || sy_address_claim(lab.rt, &v6, &err))
 		fail_msg("%s", err.text);
 	sy_address_settle(lab.rt);
 	assert_int_equal(sy_runtime_start(lab.rt, &err), 0);
