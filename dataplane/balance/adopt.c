@@ -8,11 +8,11 @@
 #include <stdio.h>
 
 #include "control.h"
-#include "join.h"
 #include "loss.h"
 #include "model.h"
 #include "saved.h"
 #include "snat.h"
+#include "splice.h"
 #include "whole.h"
 
 /* ---- validation ------------------------------------------------------------------------------ */
@@ -26,7 +26,7 @@ static bool state_fits(uint8_t state, uint8_t proto)
 }
 
 /* Sessions that begin under the SYN defence are pairs. */
-static bool may_be_joined(const struct endpoint *e)
+static bool may_be_spliced(const struct endpoint *e)
 {
 	return e->proto == SY_PROTO_TCP && (e->mode == MODE_FNAT || e->mode == MODE_NAT);
 }
@@ -41,15 +41,15 @@ static bool vport_fits(const struct session_cold *cold, const struct endpoint *e
 	return port > 0 && (first == 0 || (port >= first && port <= last));
 }
 
-/* A crash may have come between the stores of server_answers(): the state follows the join. Without
- * a PROXY header only joined sessions are SHIFTED. */
-static void adopt_join(struct session *s, const struct session_cold *cold)
+/* A crash may have come between the stores of server_answers(): the state follows the splice.
+ * Without a PROXY header only spliced sessions are SHIFTED. */
+static void adopt_splice(struct session *s, const struct session_cold *cold)
 {
-	const struct session_join *join = (const struct session_join *)(cold + 1);
-	if (join->joined && s->state == SESSION_OPENING)
+	const struct session_splice *splice = (const struct session_splice *)(cold + 1);
+	if (splice->spliced && s->state == SESSION_OPENING)
 		s->state = SESSION_ESTABLISHED;
-	else if (!join->joined && s->state == SESSION_ESTABLISHED && s->flags & SESSION_SHIFTED &&
-	         !session_is_by_proxy(cold))
+	else if (!splice->spliced && s->state == SESSION_ESTABLISHED &&
+	         s->flags & SESSION_SHIFTED && !session_is_by_proxy(cold))
 		s->state = SESSION_OPENING;
 }
 
@@ -71,10 +71,10 @@ static enum session_result adopt_validate(void *ctx, uint8_t slot, struct sessio
 	 * endpoint. */
 	const struct sy_addr *vip = snat ? &s[1].client : &e->vip, *addr = snat ? vip : &e->addr;
 	bool pair = s[1].state == SESSION_PAIR_RECORD;
-	if (pair != snat && !(pair && may_be_joined(e)))
+	if (pair != snat && !(pair && may_be_spliced(e)))
 		return SESSION_TORN;
 	if (pair && !snat)
-		adopt_join(s, cold);
+		adopt_splice(s, cold);
 	if ((s->state == SESSION_OPENING && !pair) ||
 	    (local && sy_addr_is_v4(&b->local[s->local]) != sy_addr_is_v4(addr)) ||
 	    sy_addr_is_v4(&s->client) != sy_addr_is_v4(vip) || !state_fits(s->state, e->proto) ||

@@ -5,7 +5,7 @@
 
 #include "client_count.h"
 #include "end.h"
-#include "join.h"
+#include "splice.h"
 #include "reset.h"
 #include "reset_both.h"
 #include "service_drop.h"

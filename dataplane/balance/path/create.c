@@ -150,30 +150,31 @@ static bool create_is_refused(const struct sy_balance *b, const struct sy_burst 
 	       (!endpoint_is_one_way(e) && sy_policy_refuses(b->rt, &back, tos));
 }
 
-/* Inserts a session that will be joined, with its pair record. */
-static uint32_t insert_joined(struct session_table *t, const struct session *s,
-                              const struct session_cold *cold, const struct join_opening *opening,
-                              uint64_t hash, uint64_t server_hash)
+/* Inserts a session that will be spliced, with its pair record. */
+static uint32_t insert_spliced(struct session_table *t, const struct session *s,
+                               const struct session_cold *cold,
+                               const struct splice_opening *opening, uint64_t hash,
+                               uint64_t server_hash)
 {
 	struct session pair[2] = {*s};
 	struct session_cold both[2] = {*cold};
-	const struct session_join join = {.echo = opening->echo};
+	const struct session_splice splice = {.echo = opening->echo};
 	memcpy(&pair[1].client, &opening->begin, sizeof(opening->begin));
-	memcpy(&both[1], &join, sizeof(join));
+	memcpy(&both[1], &splice, sizeof(splice));
 	return session_insert_pair(t, pair, both, hash, server_hash);
 }
 
 static uint32_t create_insert(struct session_table *t, const struct session *s,
-                              const struct session_cold *cold, const struct join_opening *opening,
+                              const struct session_cold *cold, const struct splice_opening *opening,
                               uint64_t hash, uint64_t server_hash)
 {
 	return SY_LIKELY(!opening) ? session_insert(t, s, cold, hash, server_hash)
-	                           : insert_joined(t, s, cold, opening, hash, server_hash);
+	                           : insert_spliced(t, s, cold, opening, hash, server_hash);
 }
 
 /* Creates packet i's session with the server on which it has a place. */
 static uint32_t create_with_server(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                   struct creation *creation, const struct join_opening *opening,
+                                   struct creation *creation, const struct splice_opening *opening,
                                    enum sy_drop *reason)
 {
 	struct sy_balance *b = w->app;
@@ -465,7 +466,7 @@ static void create_time(struct sy_worker *w, const struct sy_burst *burst, unsig
 }
 
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                        const struct join_opening *opening, enum sy_drop *reason)
+                        const struct splice_opening *opening, enum sy_drop *reason)
 {
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);

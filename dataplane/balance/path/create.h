@@ -47,12 +47,12 @@ static inline bool port_is_in_use(const void *ctx, const struct session *s,
 	return direction == SESSION_SERVER && match_session(&match, s, direction);
 }
 
-struct join_opening;
+struct splice_opening;
 
 /* Schedules and creates a session for packet i, from a client. Returns its record, or SESSION_NONE
  * and sets the reason. opening: of a client that has returned a cookie; NULL: of any other. */
 uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                        const struct join_opening *opening, enum sy_drop *reason);
+                        const struct splice_opening *opening, enum sy_drop *reason);
 /* Asks the access lists and limits about packet i, a SYN that begins a connection under the tuple
  * of a session of this server. NONE, or why it is to be dropped. */
 enum sy_drop create_recheck(struct sy_worker *w, struct sy_burst *burst, unsigned i,

@@ -5,7 +5,7 @@
  *
  *     SYN                 defence_answer()   a cookie, nothing is stored
  *     ACK with a cookie   defence_meet()     becomes the client's SYN, which creates a session
- *     what follows        join.c
+ *     what follows        splice.c
  */
 #include "defence.h"
 
@@ -162,24 +162,24 @@ static bool cookie_is_right(struct sy_worker *w, const struct sy_view *v, const 
 	return sy_cookie_check(hash, cookie, v->v4, o);
 }
 
-static void opening_fill(struct join_opening *opening, const struct sy_view *v,
+static void opening_fill(struct splice_opening *opening, const struct sy_view *v,
                          const struct sy_tcp *tcp, const struct sy_tcp_options *o)
 {
 	uint8_t announced = o->scale == SY_TCP_NO_SCALE ? SY_TCP_NO_SCALE : SCALE_ANNOUNCED;
-	*opening = (struct join_opening){
+	*opening = (struct splice_opening){
 	        .begin = {.cookie = ntohl(tcp->ack) - 1,
 	                  .number = ntohl(tcp->seq) - 1,
 	                  .time = o->time,
 	                  .window = ntohs(tcp->window),
 	                  .options = (uint8_t)(sy_cookie_mss_code(v->v4, o->mss) |
-	                                       (o->sack ? JOIN_SACK : 0) |
-	                                       (o->timestamps ? JOIN_TIMESTAMPS : 0)),
+	                                       (o->sack ? SPLICE_SACK : 0) |
+	                                       (o->timestamps ? SPLICE_TIMESTAMPS : 0)),
 	                  .scales = (uint8_t)(o->scale | announced << 4)},
 	        .echo = o->echo,
 	};
 }
 
-struct sy_tcp_segment join_syn(const struct join_begin *begin, bool v4)
+struct sy_tcp_segment splice_syn(const struct splice_begin *begin, bool v4)
 {
 	uint8_t scale = begin->scales & 15;
 	uint32_t window = (uint32_t)begin->window << (scale == SY_TCP_NO_SCALE ? 0 : scale);
@@ -187,18 +187,18 @@ struct sy_tcp_segment join_syn(const struct join_begin *begin, bool v4)
 	        .seq = begin->number,
 	        .flags = SY_TCP_SYN,
 	        .window = window < UINT16_MAX ? (uint16_t)window : UINT16_MAX,
-	        .options = {.mss = sy_cookie_mss(v4, begin->options & JOIN_MSS),
+	        .options = {.mss = sy_cookie_mss(v4, begin->options & SPLICE_MSS),
 	                    .scale = scale,
-	                    .sack = begin->options & JOIN_SACK,
-	                    .timestamps = begin->options & JOIN_TIMESTAMPS,
+	                    .sack = begin->options & SPLICE_SACK,
+	                    .timestamps = begin->options & SPLICE_TIMESTAMPS,
 	                    .time = begin->time},
 	};
 }
 
-struct rte_mbuf *join_syn_packet(struct sy_worker *w, const struct sy_tuple *t,
-                                 const struct join_begin *begin)
+struct rte_mbuf *splice_syn_packet(struct sy_worker *w, const struct sy_tuple *t,
+                                   const struct splice_begin *begin)
 {
-	const struct sy_tcp_segment s = join_syn(begin, sy_addr_is_v4(&t->src));
+	const struct sy_tcp_segment s = splice_syn(begin, sy_addr_is_v4(&t->src));
 	struct rte_mbuf *m = own_packet(w);
 	if (!m)
 		return NULL;
@@ -216,25 +216,25 @@ static bool view_renew(struct sy_burst *burst, unsigned i)
 	       SY_DROP_NONE;
 }
 
-bool join_syn_write_over(struct sy_burst *burst, unsigned i, const struct join_begin *begin)
+bool splice_syn_write_over(struct sy_burst *burst, unsigned i, const struct splice_begin *begin)
 {
 	const struct sy_tuple tuple = burst->view[i].tuple;
-	const struct sy_tcp_segment s = join_syn(begin, burst->view[i].v4);
-	return join_write(burst->mbuf[i], &tuple, &s) && view_renew(burst, i);
+	const struct sy_tcp_segment s = splice_syn(begin, burst->view[i].v4);
+	return splice_syn_write(burst->mbuf[i], &tuple, &s) && view_renew(burst, i);
 }
 
 /* Makes packet i the client's SYN; a packet with data is kept in *opening, and another takes its
  * place. False: there is no buffer. */
 static bool opening_syn_make(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                             struct join_opening *opening)
+                             struct splice_opening *opening)
 {
 	struct rte_mbuf *m = burst->mbuf[i];
 	const struct sy_view *v = &burst->view[i];
 	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(m), v);
 
 	if (v->l4_len <= (tcp->offset >> 4) * 4u && !(v->tcp_flags & SY_TCP_FIN))
-		return join_syn_write_over(burst, i, &opening->begin);
-	struct rte_mbuf *syn = join_syn_packet(w, &v->tuple, &opening->begin);
+		return splice_syn_write_over(burst, i, &opening->begin);
+	struct rte_mbuf *syn = splice_syn_packet(w, &v->tuple, &opening->begin);
 	if (!syn)
 		return false;
 	memcpy(sy_frame(syn), sy_frame(m), 2 * sizeof(((struct sy_eth *)0)->src));
@@ -244,7 +244,7 @@ static bool opening_syn_make(struct sy_worker *w, struct sy_burst *burst, unsign
 	return view_renew(burst, i);
 }
 
-bool join_write(struct rte_mbuf *m, const struct sy_tuple *t, const struct sy_tcp_segment *s)
+bool splice_syn_write(struct rte_mbuf *m, const struct sy_tuple *t, const struct sy_tcp_segment *s)
 {
 	uint32_t cap = rte_pktmbuf_data_len(m) + rte_pktmbuf_tailroom(m);
 	uint32_t len = sy_tcp_segment_make(sy_frame(m), cap, t, s);
@@ -305,7 +305,7 @@ static enum defence_result defence_meet_fragment(struct sy_worker *w, struct sy_
 
 /* Drops the data that came with a cookie. */
 static void opening_drop(struct sy_worker *w, const struct service *service,
-                         struct join_opening *opening)
+                         struct splice_opening *opening)
 {
 	if (!opening->data)
 		return;
@@ -314,7 +314,7 @@ static void opening_drop(struct sy_worker *w, const struct service *service,
 }
 
 enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                 struct join_opening *opening)
+                                 struct splice_opening *opening)
 {
 	const struct sy_balance *b = w->app;
 	struct sy_view *v = &burst->view[i];
@@ -369,7 +369,7 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 }
 
 void defence_refuse(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
-                    const struct service *service, struct join_opening *opening)
+                    const struct service *service, struct splice_opening *opening)
 {
 	const struct sy_tuple *t = &burst->view[i].tuple;
 	const struct sy_tuple back = {t->dst, t->src, t->dport, t->sport, t->proto};

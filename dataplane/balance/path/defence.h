@@ -5,11 +5,11 @@
 #define DEFENCE_H
 
 #include "balance.h"
-#include "session_join.h"
+#include "session_splice.h"
 
 /* A client that has returned a cookie. */
-struct join_opening {
-	struct join_begin begin;
+struct splice_opening {
+	struct splice_begin begin;
 	uint32_t echo;         /* the timestamp that it echoed */
 	struct rte_mbuf *data; /* its ACK, if it has data or a FIN; NULL */
 };
@@ -41,22 +41,22 @@ enum defence_result {
 	DEFENCE_WRONG,  /* its number is no cookie */
 };
 /* The client's SYN towards the server; v4: the client's family. */
-struct sy_tcp_segment join_syn(const struct join_begin *begin, bool v4);
+struct sy_tcp_segment splice_syn(const struct splice_begin *begin, bool v4);
 /* Turns packet i, of that client, into that SYN. False: it does not fit its buffer. */
-bool join_syn_write_over(struct sy_burst *burst, unsigned i, const struct join_begin *begin);
+bool splice_syn_write_over(struct sy_burst *burst, unsigned i, const struct splice_begin *begin);
 /* The same SYN in a buffer of its own, NULL: there is none. */
-struct rte_mbuf *join_syn_packet(struct sy_worker *w, const struct sy_tuple *t,
-                                 const struct join_begin *begin);
+struct rte_mbuf *splice_syn_packet(struct sy_worker *w, const struct sy_tuple *t,
+                                   const struct splice_begin *begin);
 /* Writes a segment of this tuple over the packet in a buffer, which keeps its MACs. False: no
  * space. */
-bool join_write(struct rte_mbuf *m, const struct sy_tuple *t, const struct sy_tcp_segment *s);
+bool splice_syn_write(struct rte_mbuf *m, const struct sy_tuple *t, const struct sy_tcp_segment *s);
 
 /* A client's packet i without a session. */
 enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                 struct join_opening *opening);
+                                 struct splice_opening *opening);
 /* No session could be created for a client that has returned a cookie: resets it, within the limit
  * of resets, and frees its data. */
 void defence_refuse(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
-                    const struct service *service, struct join_opening *opening);
+                    const struct service *service, struct splice_opening *opening);
 
 #endif

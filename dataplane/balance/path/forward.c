@@ -3,10 +3,10 @@
  * slow.c and fast_general(). Transmit sends it. */
 #include "forward.h"
 #include "client_mtu.h"
-#include "join_path.h"
 #include "police.h"
 #include "service_drop.h"
 #include "snat.h"
+#include "splice_path.h"
 
 /* The path to a server if its endpoint's path is unknown or stale, or under SNAT, where no server
  * id names the remote host. */
@@ -138,8 +138,8 @@ static void forward_shift(const struct sy_balance *b, struct sy_burst *burst, un
 {
 	const struct session_table *t = b->table[burst->slot[i]];
 	const struct session_cold *cold = session_cold_at(t, burst->session[i]);
-	const struct session_join *join =
-	        session_join_of(t, burst->session[i], &b->endpoint[s->server]);
+	const struct session_splice *splice =
+	        session_splice_of(t, burst->session[i], &b->endpoint[s->server]);
 	const struct sy_view *v = &burst->view[i];
 	uint8_t *frame = sy_frame(burst->mbuf[i]);
 
@@ -151,8 +151,8 @@ static void forward_shift(const struct sy_balance *b, struct sy_burst *burst, un
 		sy_tcp_shift_seq(frame, v, cold->inserted);
 	else
 		sy_tcp_shift_ack(frame, v, cold->inserted);
-	if (join && join->joined)
-		join_convert(burst, i, s, join);
+	if (splice && splice->spliced)
+		splice_convert(burst, i, s, splice);
 }
 
 void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)

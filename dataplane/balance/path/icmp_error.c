@@ -24,7 +24,7 @@
 #include "client_mtu.h"
 #include "forward.h"
 #include "icmp.h"
-#include "join.h"
+#include "splice.h"
 #include "snat.h"
 
 struct complaint {

@@ -17,7 +17,6 @@
 #include "create.h"
 #include "end.h"
 #include "icmp.h"
-#include "join_path.h"
 #include "locate.h"
 #include "loss.h"
 #include "overload.h"
@@ -27,6 +26,7 @@
 #include "segment.h"
 #include "service_drop.h"
 #include "slow_advance.h"
+#include "splice_path.h"
 #include "sweep.h"
 #include "unavailable.h"
 
@@ -198,7 +198,7 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	enum session_direction from = slow_look_up(w, burst, i, counts);
 	bool had_session = burst->session[i] != SESSION_NONE;
 	enum defence_result how = DEFENCE_PASSES;
-	struct join_opening opening;
+	struct splice_opening opening;
 
 	if (SY_UNLIKELY(burst->session[i] != before))
 		police_undo(w, i); /* the fast path asked for a session that has ended since */
@@ -241,7 +241,7 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	struct session *s = session_at(t, burst->session[i]);
 	slow_forward(w, burst, i, s);
 	if (SY_UNLIKELY(how == DEFENCE_OPENS))
-		join_open(w, burst, i, burst->session[i], &opening);
+		splice_open(w, burst, i, burst->session[i], &opening);
 	if (from == SESSION_SERVER && session_is_one_packet(s) && packet_is_whole(&burst->view[i]))
 		session_end(w, t, burst->session[i]);
 }

@@ -4,7 +4,7 @@
  *
  *   its server or its path is gone            reset_both_packet()
  *   a SYN, its server takes no new sessions   reopen_syn()
- *   its server's connection is being opened   join_packet()
+ *   its server's connection is being opened   splice_packet()
  *   UDP, echo                                 both ways are seen
  *   TCP                                       slow_syn(), then slow_advance_tcp()
  *
@@ -20,7 +20,6 @@
 #include "create.h"
 #include "delay.h"
 #include "end.h"
-#include "join_path.h"
 #include "loss.h"
 #include "police.h"
 #include "pressure.h"
@@ -29,6 +28,7 @@
 #include "reset_both.h"
 #include "segment.h"
 #include "service_drop.h"
+#include "splice_path.h"
 #include "tcp_state.h"
 
 /* A SYN or SYN-ACK of a session that waited for its server's answer. Clients repeat a lost SYN
@@ -122,7 +122,7 @@ static bool slow_keep(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		return true;
 	police_begun(w, i);
 	tcp_state_again(s);
-	join_end(t, record, &b->endpoint[s->server]);
+	splice_end(t, record, &b->endpoint[s->server]);
 	session_cold_at(t, record)->created = balance_seconds(w) & SESSION_CREATED_MASK;
 	if (!endpoint_is_one_way(&b->endpoint[s->server]))
 		delay_begin(w, burst->slot[i], record);
@@ -154,10 +154,10 @@ static bool slow_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	const struct endpoint *e = &b->endpoint[s->server];
 	if (e->mode == MODE_SNAT)
 		return slow_snat_syn(w, burst, i, session_cold_at(t, record + 1));
-	if (!(s->flags & SESSION_SHIFTED)) /* joined by no cookie, or no longer */
+	if (!(s->flags & SESSION_SHIFTED)) /* spliced by no cookie, or no longer */
 		return true;
-	struct session_join *join = session_join_of(t, record, e);
-	return !join || !join->joined || join_syn_seen(w, burst, i, join);
+	struct session_splice *splice = session_splice_of(t, record, e);
+	return !splice || !splice->spliced || splice_syn_received(w, burst, i, splice);
 }
 
 /* A datagram of a session. An answer alone proves nothing, since the question's source may be
@@ -197,7 +197,7 @@ static bool slow_advance_state(struct sy_worker *w, struct sy_burst *burst, unsi
 			return goes_on;
 	}
 	if (s->state == SESSION_OPENING)
-		return join_packet(w, burst, i);
+		return splice_packet(w, burst, i);
 	if (!sy_view_has_l4(v)) /* the first fragment has advanced the state */
 		return true;
 	/* The checksums of a server are checked once, on its first answer. */

@@ -12,11 +12,11 @@
 #include "existing.h"
 #include "forward.h"
 #include "fragment.h"
-#include "join_path.h"
 #include "opening_queue.h"
 #include "pressure.h"
 #include "reset.h"
 #include "reset_both.h"
+#include "splice_path.h"
 #include "sweep.h"
 #include "tcp_step.h"
 
@@ -112,13 +112,13 @@ static bool sweep_opening(struct slice *slice, struct session_table *t, uint32_t
 	        (balance_seconds(w) - session_cold_at(t, record)->created) & SESSION_CREATED_MASK;
 	if (!service || session_is_dead(b, s) || SY_READ(e->down) ||
 	    (age > session_timeout(service, s) && age <= SESSION_CREATED_MASK / 2)) {
-		join_abandon(w, t, record);
+		splice_abandon(w, t, record);
 		slice_add(slice, t, record);
 		return true;
 	}
 	uint16_t idle = session_idle(s, slice->now);
 	if (idle > 0 && idle <= IDLE_MAX)
-		join_repeat_syn(w, t, record);
+		splice_syn_retransmit(w, t, record);
 	return false;
 }
 
@@ -171,7 +171,7 @@ static __attribute__((noinline)) bool sweep_refuses(struct slice *slice, struct 
 		return true;
 	}
 	if (s->state == SESSION_OPENING)
-		join_abandon(w, t, record);
+		splice_abandon(w, t, record);
 	slice_add(slice, t, record);
 	return true;
 }

@@ -18,7 +18,7 @@
 
 #define SESSION_FILE_MAGIC   "SYSLOTS" /* 8 bytes with the terminating 0 */
 #define SESSION_FILE_VERSION 8 /* of all layouts together: header, halves, buckets, hash, names */
-/* An older version that is read as well: a file of version 8 without a secret and without joined
+/* An older version that is read as well: a file of version 8 without a secret and without spliced
  * sessions. Its header's check covers this number, in files of either version, so that one store
  * turns one into the other. */
 #define SESSION_FILE_READS  7

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "flows.h"
-#include "session_join.h"
+#include "session_splice.h"
 
 #define SYN      SY_TCP_SYN
 #define ACK      SY_TCP_ACK
@@ -284,7 +284,7 @@ static inline void talk_ack(struct talk *k, unsigned payload)
 
 /* The server's answer: the client's ACK reaches it, and then what was held. inserted: bytes of a
  * PROXY header. */
-static inline void talk_join(struct talk *k, uint8_t scale)
+static inline void talk_splice(struct talk *k, uint8_t scale)
 {
 	struct got g;
 	from_server(k, SYN | ACK, S_NUMBER, C_NUMBER + 1, scale, 0);
@@ -304,7 +304,7 @@ static inline void talk_open(struct flows *f, struct talk *k, const struct kind 
 {
 	talk_syn(f, k, kind, port);
 	talk_ack(k, 0);
-	talk_join(k, 7);
+	talk_splice(k, 7);
 	check_silent(k);
 }
 

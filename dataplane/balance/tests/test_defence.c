@@ -46,7 +46,7 @@ static void test_held(void **state)
 		from_client(&k, ACK, C_NUMBER + 1, k.cookie, 100); /* not of this connection */
 		from_client(&k, SYN, C_NUMBER + 7, 0, 0);
 		check_silent(&k);
-		talk_join(&k, 7);
+		talk_splice(&k, 7);
 		check_got(&k, HARNESS_LAN, &g, ACK, C_NUMBER + 1, S_NUMBER + 1, 300);
 		check_got(&k, HARNESS_LAN, &g, ACK, C_NUMBER + 301, S_NUMBER + 1, 100);
 		check_got(&k, HARNESS_LAN, &g, ACK | FIN, C_NUMBER + 401, S_NUMBER + 1, 0);
@@ -65,7 +65,7 @@ static void test_held_has_a_limit(void **state)
 	talk_ack(&k, 10);
 	for (unsigned n = 1; n < 5; n++)
 		from_client(&k, ACK, C_NUMBER + 1 + 10 * n, k.cookie + 1, 10);
-	talk_join(&k, 7);
+	talk_splice(&k, 7);
 	for (unsigned n = 1; n < 5; n++)
 		check_got(&k, HARNESS_LAN, &g, ACK, C_NUMBER + 1 + 10 * n, S_NUMBER + 1, 10);
 	check_silent(&k);
@@ -107,7 +107,7 @@ static void test_repetitions(void **state)
 	for (unsigned i = 0; i < 6; i++) {
 		struct talk k;
 		talk_open(f, &k, &kinds[i], (uint16_t)(1400 + i));
-		talk_join(&k, 7);
+		talk_splice(&k, 7);
 		check_silent(&k);
 		check_data(&k, 0);
 	}
@@ -165,7 +165,7 @@ static void test_server_remembers(void **state)
 	check_got(&k, HARNESS_LAN, &g, RST, 6000, 0, 0);
 	check_got(&k, HARNESS_LAN, &g, SYN, C_NUMBER, 0, 0);
 	check_silent(&k);
-	talk_join(&k, 7);
+	talk_splice(&k, 7);
 }
 
 /* Windows reach the other end in its own scale. */
@@ -238,7 +238,7 @@ static void test_client_address(void **state)
 	const unsigned header = 52;
 	talk_syn(f, &k, &kinds[6], 2100);
 	talk_ack(&k, 0);
-	talk_join(&k, 7);
+	talk_splice(&k, 7);
 	check_silent(&k);
 	from_client(&k, ACK, C_NUMBER + 1, k.cookie + 1, 100);
 	check_got(&k, HARNESS_LAN, &g, ACK, C_NUMBER + 1, S_NUMBER + 1, 100);
@@ -310,7 +310,7 @@ static void test_access_lists(void **state)
 	assert_int_equal(live(&k[1]), 0);
 	put_list(f, STEELYARD__FORWARDER__V1__ACCESS_ACTION__ACCESS_ACTION_ALLOW);
 	talk_ack(&k[2], 0);
-	talk_join(&k[2], 7);
+	talk_splice(&k[2], 7);
 }
 
 /* A SYN in fragments is not answered, and begins no session. */
@@ -353,9 +353,9 @@ static void test_restart(void **state)
 		for (unsigned i = 0; i < 2; i++) {
 			check_data(&joined[i], 0);
 			talk_ack(&asked[i], 0);
-			talk_join(&asked[i], 7);
+			talk_splice(&asked[i], 7);
 			check_data(&asked[i], 0);
-			talk_join(&opening[i], 7);
+			talk_splice(&opening[i], 7);
 			check_data(&opening[i], 0);
 		}
 		flows_advance(f, 2000);
@@ -391,7 +391,7 @@ static void check_replay(struct talk *k)
 	check_silent(k);
 	assert_int_equal(live(k), 0);
 	talk_ack(k, 100);
-	talk_join(k, 7);
+	talk_splice(k, 7);
 	check_got(k, HARNESS_LAN, &g, ACK, C_NUMBER + 1, S_NUMBER + 1, 100);
 	from_server(k, ACK, S_NUMBER + 1, C_NUMBER + 101, 0, 200);
 	check_got(k, HARNESS_WAN, &g, ACK, cookie + 1, C_NUMBER + 101, 200);

@@ -84,7 +84,7 @@ static void test_clients(void **state)
 		assert_int_equal(dropped(f), before + 3 * SY_BURST - 1);
 		put_flood(f, &kinds[i], SY_BURST - 1);
 		talk_ack(&k, 0);
-		talk_join(&k, 7);
+		talk_splice(&k, 7);
 		check_data(&k, 0);
 		assert_true(asks(f, &other, &kinds[i], 1001));
 		flows_advance(f, 100);
@@ -117,7 +117,7 @@ static void test_loop(void **state)
 	flows_advance(f, 1);
 	assert_true(asks(f, &k, &kinds[0], 2200));
 	talk_ack(&k, 0);
-	talk_join(&k, 7);
+	talk_splice(&k, 7);
 	for (unsigned burst = 0; burst < 1000; burst++) { /* 5 s */
 		if (burst == 900)
 			before = dropped(f);

@@ -309,7 +309,7 @@ static void a_cookie_outlives_the_switch(void **state)
 	assert_false(is_on(f, V4));
 	ignore_sent(&k);
 	talk_ack(&k, 0);
-	talk_join(&k, 7);
+	talk_splice(&k, 7);
 	check_data(&k, 0);
 }
 
@@ -323,7 +323,7 @@ static void a_cookie_outlives_the_process(void **state)
 	talk_syn(f, &k, V4, 1000);
 	flows_reopen(f, 2, 0, true);
 	talk_ack(&k, 0);
-	talk_join(&k, 7);
+	talk_splice(&k, 7);
 	check_data(&k, 0);
 	plain_check(&lasting);
 	check_told(f, V4, false, 0, "");

@@ -6,13 +6,13 @@
  *
  * Writer and reader: the owner of the slot.
  */
-#ifndef SESSION_JOIN_H
-#define SESSION_JOIN_H
+#ifndef SESSION_SPLICE_H
+#define SESSION_SPLICE_H
 
 #include "session.h"
 
 /* In place of the pair record's client: what the client's SYN and ACK said. Never changes. */
-struct join_begin {
+struct splice_begin {
 	uint32_t cookie; /* the number of our SYN-ACK to the client */
 	uint32_t number; /* of the client's SYN */
 	uint32_t time;   /* the client's timestamp, in its ACK */
@@ -21,16 +21,16 @@ struct join_begin {
 	uint8_t scales;  /* of windows: the client's 4 bits, the one announced to it 4 bits;
 	                    SY_TCP_NO_SCALE: none */
 } __attribute__((may_alias));
-_Static_assert(sizeof(struct join_begin) == sizeof(struct sy_addr), "in place of the client");
+_Static_assert(sizeof(struct splice_begin) == sizeof(struct sy_addr), "in place of the client");
 
-enum { JOIN_MSS = 3 /* sy_cookie_mss() */, JOIN_SACK = 4, JOIN_TIMESTAMPS = 8 };
+enum { SPLICE_MSS = 3 /* sy_cookie_mss() */, SPLICE_SACK = 4, SPLICE_TIMESTAMPS = 8 };
 
 /* The pair record's cold half. The first 8 bytes change in one store, when the server answers,
  * after the fields behind them and before the session's state. */
-struct session_join {
-	/* joined: enum; asked: if JOINED_ASKED, the low bits of the number that a SYN-ACK
+struct session_splice {
+	/* spliced: enum; syn_number: if SPLICE_SYN_SEEN, the low bits of the number that a SYN-ACK
 	 * acknowledges. */
-	uint32_t asked : 24, joined : 8;
+	uint32_t syn_number : 24, spliced : 8;
 	union {
 		uint32_t echo;          /* until then: our timestamp, which the client has echoed */
 		uint32_t server_number; /* of the server's SYN */
@@ -39,38 +39,38 @@ struct session_join {
 	uint16_t commit;             /* as in struct session_cold */
 	int8_t to_client, to_server; /* bits by which windows are shifted */
 } __attribute__((may_alias));
-_Static_assert(sizeof(struct session_join) == sizeof(struct session_cold) &&
-                       offsetof(struct session_join, commit) ==
+_Static_assert(sizeof(struct session_splice) == sizeof(struct session_cold) &&
+                       offsetof(struct session_splice, commit) ==
                                offsetof(struct session_cold, commit),
                "a cold half");
-#define JOIN_ASKED 0xffffffu
+#define SPLICE_SYN_MASK 0xffffffu
 
 enum {
-	NOT_JOINED,   /* the server has not answered, or client and server know each other's numbers
-	               */
-	JOINED,       /* it has */
-	JOINED_ASKED, /* and the client has asked for a new connection since */
+	SPLICE_IDLE, /* the server has not answered, or client and server know each other's numbers
+	              */
+	SPLICED,     /* it has */
+	SPLICE_SYN_SEEN, /* a SYN of the client has arrived since */
 };
 
-/* Notes the server's number, and that its session is joined. */
-static inline void join_set_joined(struct session_join *join, uint32_t server_number)
+/* Notes the server's number, and that its session is spliced. */
+static inline void splice_establish(struct session_splice *splice, uint32_t server_number)
 {
 	typedef uint64_t __attribute__((may_alias)) word;
-	const struct session_join to = {.joined = JOINED, .server_number = server_number};
+	const struct session_splice to = {.spliced = SPLICED, .server_number = server_number};
 	word bytes;
 	memcpy(&bytes, &to, sizeof(bytes));
-	__atomic_store_n((word *)(void *)join, bytes, __ATOMIC_RELEASE);
+	__atomic_store_n((word *)(void *)splice, bytes, __ATOMIC_RELEASE);
 }
 
-static inline const struct join_begin *join_begin_of(const struct session *s)
+static inline const struct splice_begin *splice_begin_of(const struct session *s)
 {
-	return (const struct join_begin *)&s[1].client;
+	return (const struct splice_begin *)&s[1].client;
 }
 
 /* Both of a pair's first record. */
-static inline struct session_join *join_at(const struct session_table *t, uint32_t record)
+static inline struct session_splice *splice_at(const struct session_table *t, uint32_t record)
 {
-	return (struct session_join *)session_cold_at(t, record + 1);
+	return (struct session_splice *)session_cold_at(t, record + 1);
 }
 
 #endif

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Limits on joined sessions, of services under SYN defence: what the forwarder answers or sends of
+/* Limits on spliced sessions, of services under SYN defence: what the forwarder answers or sends of
  * its own counts nothing, what it holds counts when it goes on. */
 #include "defence_fixture.h"
 #include "limit_fixture.h"
 
-static void test_joined(void **state)
+static void test_spliced(void **state)
 {
 	struct flows *f = *state;
 	struct changes c = {0};
@@ -21,7 +21,7 @@ static void test_joined(void **state)
 		talk_ack(&k, 10); /* the server's SYN leaves in its place; the data waits */
 		assert_int_equal(limit_show(f, "packets").passed, before + 1);
 		assert_int_equal(limit_show(f, "sessions").passed, i + 1);
-		talk_join(&k, 7);
+		talk_splice(&k, 7);
 		while (collect(&k, HARNESS_LAN, &g)) /* the data */
 			;
 		assert_int_equal(limit_show(f, "packets").passed, before + 2);
@@ -53,14 +53,14 @@ static void test_flood(void **state)
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_SESSION_RATE), 1);
 }
 
-static int join_setup(void **state)
+static int splice_setup(void **state)
 {
 	int rc = setup(state);
 	flows_advance(*state, 1);
 	return rc;
 }
 
-static int join_setup_queued(void **state)
+static int splice_setup_queued(void **state)
 {
 	int rc = setup(state);
 	limits_queue(*state);
@@ -70,11 +70,11 @@ static int join_setup_queued(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test_setup_teardown(test_joined, join_setup, flows_teardown),
-	        cmocka_unit_test_setup_teardown(test_flood, join_setup, flows_teardown),
-	        cmocka_unit_test_setup_teardown(test_joined, join_setup_queued,
+	        cmocka_unit_test_setup_teardown(test_spliced, splice_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_flood, splice_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_spliced, splice_setup_queued,
 	                                        limits_teardown_queued),
-	        cmocka_unit_test_setup_teardown(test_flood, join_setup_queued,
+	        cmocka_unit_test_setup_teardown(test_flood, splice_setup_queued,
 	                                        limits_teardown_queued),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

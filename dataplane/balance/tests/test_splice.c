@@ -5,7 +5,7 @@
 #include "client_sessions_check.h"
 #include "defence_fixture.h"
 #include "end.h"
-#include "join_path.h"
+#include "splice_path.h"
 
 /* ---- bursts and ends ------------------------------------------------------------------------- */
 
@@ -80,7 +80,7 @@ static void test_own_syn_without_session(void **state)
 		uint64_t dropped;
 		talk_syn(f, &k, &kinds[i], (uint16_t)(1200 + i));
 		talk_ack(&k, 0);
-		join_repeat_syn(w, table_of(&k), record_of(&k));
+		splice_syn_retransmit(w, table_of(&k), record_of(&k));
 		session_end(w, table_of(&k), record_of(&k));
 		dropped = harness_drops(&f->harness, SY_DROP_OPENING);
 		harness_poll(&f->harness);
@@ -108,7 +108,7 @@ static void test_repeated_syn(void **state)
 	k.times = false;
 	from_client(&k, SYN, C_NUMBER + 1, 0, 0);
 	check_silent(&k);
-	talk_join(&k, 7);
+	talk_splice(&k, 7);
 	check_data(&k, 0);
 }
 
@@ -129,12 +129,12 @@ static void test_damaged_packets(void **state)
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_BAD_L4_CHECKSUM), dropped + 3);
 		check_silent(&k);
 		k.damaged = false;
-		talk_join(&k, 7);
+		talk_splice(&k, 7);
 		check_data(&k, 0);
 	}
 }
 
-/* Only the answer to a SYN of the client's ends a join. */
+/* Only the answer to a SYN of the client's ends a splice. */
 static void test_syn_acks_of_other_connections(void **state)
 {
 	struct flows *f = *state;
@@ -275,7 +275,7 @@ static void test_switch_off(void **state)
 	check_got(&plain, HARNESS_LAN, &g, SYN, C_NUMBER, 0, 0);
 	assert_int_equal(state_of(&plain), SESSION_SYN_SENT);
 	talk_ack(&k[0], 0);
-	talk_join(&k[0], 7);
+	talk_splice(&k[0], 7);
 	check_data(&k[0], 0);
 	flows_advance(f, 130);
 	ignore_sent(&k[1]);
@@ -319,17 +319,17 @@ static void test_access_lists_count_once(void **state)
 
 enum crash { TIME_ONLY, NO_STATE, NO_JOIN, CRASHES };
 
-/* Leaves of a join what its stores had reached. */
+/* Leaves of a splice what its stores had reached. */
 static void undo(struct talk *k, enum crash how)
 {
 	struct session *s = flows_find(k->f, &k->client);
-	struct session_join *join = join_at(table_of(k), record_of(k));
+	struct session_splice *splice = splice_at(table_of(k), record_of(k));
 	if (how != NO_JOIN)
 		s->state = SESSION_OPENING;
 	if (how == NO_STATE)
 		return;
-	join->joined = 0;
-	join->echo = k->echo;
+	splice->spliced = 0;
+	splice->echo = k->echo;
 }
 
 /* Whichever store was the last before a crash, the server's next SYN-ACK joins the session. */
@@ -344,12 +344,12 @@ static void test_crashes(void **state)
 			flows_reopen(f, 1, 0, true);
 			assert_int_equal(state_of(&k),
 			                 how == NO_STATE ? SESSION_ESTABLISHED : SESSION_OPENING);
-			talk_join(&k, 7);
+			talk_splice(&k, 7);
 			check_data(&k, 0);
 		}
 }
 
-/* A joined session counts for its client once its server has answered: the cookie has shown the
+/* A spliced session counts for its client once its server has answered: the cookie has shown the
  * address. */
 static void test_clients_sessions(void **state)
 {
@@ -365,7 +365,7 @@ static void test_clients_sessions(void **state)
 			talk_syn(f, &k, &kinds[i], (uint16_t)(3000 + n));
 			talk_ack(&k, 0);
 			assert_int_equal(client_counts_sum(f->harness.b->client_counts), before);
-			talk_join(&k, 7);
+			talk_splice(&k, 7);
 			check_silent(&k);
 			assert_int_equal(state_of(&k), SESSION_ESTABLISHED);
 			assert_int_equal(client_counts_sum(f->harness.b->client_counts),

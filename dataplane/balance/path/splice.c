@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two connections joined (docs/design/0025-syn-defence.md).
+ * Two connections spliced (docs/design/0025-syn-defence.md).
  *
  *     client counts          k │ …      k: our cookie, s: the number of the server's SYN
  *     server counts          s │ …      the client's own bytes have the same numbers for both
  *
  * In SESSION_OPENING the server has the client's SYN. Its SYN-ACK is turned into the client's ACK
  * in place, which goes through the pipeline like any packet of the client; then comes the data that
- * was queued. Afterwards packets are only converted: join_convert().
+ * was queued. Afterwards packets are only converted: splice_convert().
  */
-#include "join_path.h"
+#include "splice_path.h"
 
 #include <arpa/inet.h>
 
@@ -20,8 +20,8 @@
 #include "service_drop.h"
 #include "tcp_state.h"
 
-void join_open(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint32_t record,
-               struct join_opening *opening)
+void splice_open(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint32_t record,
+                 struct splice_opening *opening)
 {
 	const struct sy_balance *b = w->app;
 	struct session *s = session_at(b->table[burst->slot[i]], record);
@@ -32,37 +32,37 @@ void join_open(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint32_t
 		                  opening->data);
 }
 
-void join_end(struct session_table *t, uint32_t record, const struct endpoint *e)
+void splice_end(struct session_table *t, uint32_t record, const struct endpoint *e)
 {
 	struct session *s = session_at(t, record);
-	struct session_join *join = session_join_of(t, record, e);
-	if (!join)
+	struct session_splice *splice = session_splice_of(t, record, e);
+	if (!splice)
 		return;
 	/* in this order: see adopt.c */
 	if (!session_is_by_proxy(session_cold_at(t, record)))
 		s->flags &= (uint8_t)~SESSION_SHIFTED;
 	__atomic_signal_fence(__ATOMIC_RELEASE);
-	join->joined = NOT_JOINED;
+	splice->spliced = SPLICE_IDLE;
 }
 
-void join_convert(struct sy_burst *burst, unsigned i, const struct session *s,
-                  const struct session_join *join)
+void splice_convert(struct sy_burst *burst, unsigned i, const struct session *s,
+                    const struct session_splice *splice)
 {
 	const struct sy_view *v = &burst->view[i];
 	uint8_t *frame = sy_frame(burst->mbuf[i]);
-	uint32_t number = join_number(s, join);
-	bool times = join_begin_of(s)->options & JOIN_TIMESTAMPS;
+	uint32_t number = splice_offset(s, splice);
+	bool times = splice_begin_of(s)->options & SPLICE_TIMESTAMPS;
 
 	if (burst->direction[i] == SESSION_CLIENT) {
 		sy_tcp_shift_ack(frame, v, -number);
-		sy_tcp_scale_window(frame, v, join->to_server);
+		sy_tcp_scale_window(frame, v, splice->to_server);
 		if (times)
-			sy_tcp_shift_time(frame, v, 0, -join->time);
+			sy_tcp_shift_time(frame, v, 0, -splice->time);
 	} else {
 		sy_tcp_shift_seq(frame, v, -number);
-		sy_tcp_scale_window(frame, v, join->to_client);
+		sy_tcp_scale_window(frame, v, splice->to_client);
 		if (times)
-			sy_tcp_shift_time(frame, v, join->time, 0);
+			sy_tcp_shift_time(frame, v, splice->time, 0);
 	}
 }
 
@@ -95,7 +95,7 @@ static bool client_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
                           struct session *s)
 {
 	const struct sy_balance *b = w->app;
-	const struct join_begin *begin = join_begin_of(s);
+	const struct splice_begin *begin = splice_begin_of(s);
 	const struct sy_view *v = &burst->view[i];
 	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(burst->mbuf[i]), v);
 	uint32_t seq = ntohl(tcp->seq);
@@ -107,7 +107,7 @@ static bool client_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 		if (!is_sound(w, burst, i))
 			return false;
 		/* Ours, or the client's: that has options which the cookie did not grant. */
-		return join_syn_write_over(burst, i, begin) || drop(w, burst, i, SY_DROP_OPENING);
+		return splice_syn_write_over(burst, i, begin) || drop(w, burst, i, SY_DROP_OPENING);
 	}
 	if (flags & SY_TCP_RST) {
 		if (seq != begin->number + 1)
@@ -135,11 +135,11 @@ static int8_t scale_shift(uint8_t from, uint8_t to)
 
 /* Turns the server's SYN-ACK, packet i, into the client's ACK, and gives that to the pipeline. */
 static void ack_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                     const struct session *s, const struct session_join *join,
+                     const struct session *s, const struct session_splice *splice,
                      const struct sy_tcp_options *server)
 {
 	const struct sy_balance *b = w->app;
-	const struct join_begin *begin = join_begin_of(s);
+	const struct splice_begin *begin = splice_begin_of(s);
 	const struct session_cold *cold =
 	        session_cold_at(b->table[burst->slot[i]], burst->session[i]);
 	const struct sy_tuple t = session_client_tuple(s, cold, &b->endpoint[s->server]);
@@ -148,12 +148,12 @@ static void ack_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	        .ack = begin->cookie + 1,
 	        .flags = SY_TCP_ACK,
 	        .window = begin->window,
-	        .options = {.timestamps = begin->options & JOIN_TIMESTAMPS,
+	        .options = {.timestamps = begin->options & SPLICE_TIMESTAMPS,
 	                    .time = begin->time,
-	                    .echo = server->time + join->time},
+	                    .echo = server->time + splice->time},
 	};
 	struct rte_mbuf *m = burst->mbuf[i];
-	if (!join_write(m, &t, &ack)) {
+	if (!splice_syn_write(m, &t, &ack)) {
 		session_packet_drop(w, burst, i, s, SY_DROP_OPENING);
 		return;
 	}
@@ -166,26 +166,27 @@ static void ack_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
  * client (RFC 7323 3.2). The next connections are right. */
 static bool refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
 {
-	const struct join_begin *begin = join_begin_of(s);
+	const struct splice_begin *begin = splice_begin_of(s);
 	reset_client(w, s, begin->cookie + 1);
 	reset_server(w, s, begin->number + 1);
 	end_by_reset(w, burst, i, s);
 	return drop(w, burst, i, SY_DROP_OPENING);
 }
 
-static void learn(struct sy_worker *w, const struct session *s, uint8_t asked, uint8_t got)
+static void learn(struct sy_worker *w, const struct session *s, uint8_t offered, uint8_t accepted)
 {
 	const struct sy_balance *b = w->app;
 	uint32_t service = b->endpoint[s->server].service;
 	if (service != SERVICE_NONE)
-		load_learn(&balance_worker_of(w)->load[service], asked, got, balance_seconds(w));
+		load_learn(&balance_worker_of(w)->load[service], offered, accepted,
+		           balance_seconds(w));
 }
 
 /* The server's SYN-ACK, packet i. */
 static bool server_answers(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                           struct session *s, struct session_join *join)
+                           struct session *s, struct session_splice *splice)
 {
-	const struct join_begin *begin = join_begin_of(s);
+	const struct splice_begin *begin = splice_begin_of(s);
 	const uint8_t *frame = sy_frame(burst->mbuf[i]);
 	const struct sy_view *v = &burst->view[i];
 	uint8_t client = begin->scales & 15, announced = begin->scales >> 4;
@@ -193,26 +194,26 @@ static bool server_answers(struct sy_worker *w, struct sy_burst *burst, unsigned
 
 	sy_tcp_options_read(frame, v, &o);
 	learn(w, s,
-	      (uint8_t)((begin->options & JOIN_SACK ? REFUSED_SACK : 0) |
-	                (begin->options & JOIN_TIMESTAMPS ? REFUSED_TIMESTAMPS : 0)),
+	      (uint8_t)((begin->options & SPLICE_SACK ? REFUSED_SACK : 0) |
+	                (begin->options & SPLICE_TIMESTAMPS ? REFUSED_TIMESTAMPS : 0)),
 	      (uint8_t)((o.sack ? REFUSED_SACK : 0) | (o.timestamps ? REFUSED_TIMESTAMPS : 0)));
-	if (begin->options & JOIN_TIMESTAMPS && !o.timestamps)
+	if (begin->options & SPLICE_TIMESTAMPS && !o.timestamps)
 		return refuse(w, burst, i, s);
-	join->time = join->echo - o.time;
-	join->to_client = scale_shift(o.scale, announced);
-	join->to_server = o.scale == SY_TCP_NO_SCALE ? scale_shift(client, SY_TCP_NO_SCALE) : 0;
-	join_set_joined(join, ntohl(sy_packet_tcp(frame, v)->seq));
+	splice->time = splice->echo - o.time;
+	splice->to_client = scale_shift(o.scale, announced);
+	splice->to_server = o.scale == SY_TCP_NO_SCALE ? scale_shift(client, SY_TCP_NO_SCALE) : 0;
+	splice_establish(splice, ntohl(sy_packet_tcp(frame, v)->seq));
 	__atomic_signal_fence(__ATOMIC_RELEASE);
 	s->state = SESSION_ESTABLISHED;
-	ack_send(w, burst, i, s, join, &o);
+	ack_send(w, burst, i, s, splice, &o);
 	opening_queue_release(w, burst->slot[i], burst->session[i]);
 	return false;
 }
 
 static bool server_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                          struct session *s, struct session_join *join)
+                          struct session *s, struct session_splice *splice)
 {
-	const struct join_begin *begin = join_begin_of(s);
+	const struct splice_begin *begin = splice_begin_of(s);
 	struct sy_balance *b = w->app;
 	uint8_t *frame = sy_frame(burst->mbuf[i]);
 	const struct sy_view *v = &burst->view[i];
@@ -227,7 +228,7 @@ static bool server_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	switch (v->tcp_flags & (SY_TCP_SYN | SY_TCP_RST | SY_TCP_ACK)) {
 	case SY_TCP_SYN | SY_TCP_ACK:
 		if (ours)
-			return server_answers(w, burst, i, s, join);
+			return server_answers(w, burst, i, s, splice);
 		break;
 	case SY_TCP_RST | SY_TCP_ACK:
 		if (!ours)
@@ -242,29 +243,29 @@ static bool server_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	/* The server remembers an earlier connection of this tuple. It gets what a client would
 	 * answer; then the SYN succeeds (RFC 9293 3.10.7.3). */
 	reset_answer(w, burst, i);
-	join_repeat_syn(w, b->table[burst->slot[i]], burst->session[i]);
+	splice_syn_retransmit(w, b->table[burst->slot[i]], burst->session[i]);
 	return drop(w, burst, i, SY_DROP_OPENING);
 }
 
-bool join_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+bool splice_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	struct sy_balance *b = w->app;
 	struct session_table *t = b->table[burst->slot[i]];
 	uint32_t record = burst->session[i];
 	struct session *s = session_at(t, record);
-	struct session_join *join = session_join_of(t, record, &b->endpoint[s->server]);
+	struct session_splice *splice = session_splice_of(t, record, &b->endpoint[s->server]);
 
-	if (burst->view[i].fragment != SY_FRAGMENT_NONE || !join)
+	if (burst->view[i].fragment != SY_FRAGMENT_NONE || !splice)
 		return drop(w, burst, i, SY_DROP_OPENING);
 	return burst->direction[i] == SESSION_CLIENT ? client_packet(w, burst, i, s)
-	                                             : server_packet(w, burst, i, s, join);
+	                                             : server_packet(w, burst, i, s, splice);
 }
 
 /* ---- afterwards ------------------------------------------------------------------------------ */
 
 /* A server's SYN-ACK, packet i. */
 static bool syn_ack(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                    struct session_join *join)
+                    struct session_splice *splice)
 {
 	const struct sy_balance *b = w->app;
 	struct session_table *t = b->table[burst->slot[i]];
@@ -273,40 +274,41 @@ static bool syn_ack(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	struct sy_tcp_options o;
 
 	uint32_t ack = ntohl(sy_packet_tcp(frame, &burst->view[i])->ack);
-	if (ack != join_begin_of(s)->number + 1) {
-		if (join->joined != JOINED_ASKED || (ack & JOIN_ASKED) != join->asked)
+	if (ack != splice_begin_of(s)->number + 1) {
+		if (splice->spliced != SPLICE_SYN_SEEN ||
+		    (ack & SPLICE_SYN_MASK) != splice->syn_number)
 			return drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
-		join_end(t, burst->session[i], &b->endpoint[s->server]);
+		splice_end(t, burst->session[i], &b->endpoint[s->server]);
 		tcp_state_again(s);
 		return true;
 	}
 	sy_tcp_options_read(frame, &burst->view[i], &o);
-	ack_send(w, burst, i, s, join, &o);
+	ack_send(w, burst, i, s, splice, &o);
 	return false;
 }
 
-bool join_syn_seen(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                   struct session_join *join)
+bool splice_syn_received(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                         struct session_splice *splice)
 {
 	const struct sy_view *v = &burst->view[i];
 	bool answer = v->tcp_flags & SY_TCP_ACK;
 	if (burst->direction[i] == SESSION_SERVER)
-		return !answer || syn_ack(w, burst, i, join);
+		return !answer || syn_ack(w, burst, i, splice);
 	if (!answer) {
 		uint32_t seq = ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq);
-		join->asked = (seq + 1) & JOIN_ASKED;
-		join->joined = JOINED_ASKED;
+		splice->syn_number = (seq + 1) & SPLICE_SYN_MASK;
+		splice->spliced = SPLICE_SYN_SEEN;
 	}
 	return true;
 }
 
-void join_repeat_syn(struct sy_worker *w, struct session_table *t, uint32_t record)
+void splice_syn_retransmit(struct sy_worker *w, struct session_table *t, uint32_t record)
 {
 	const struct sy_balance *b = w->app;
 	const struct session *s = session_at(t, record);
 	const struct session_cold *cold = session_cold_at(t, record);
 	const struct sy_tuple tuple = session_client_tuple(s, cold, &b->endpoint[s->server]);
-	struct rte_mbuf *m = join_syn_packet(w, &tuple, join_begin_of(s));
+	struct rte_mbuf *m = splice_syn_packet(w, &tuple, splice_begin_of(s));
 	if (!m)
 		return;
 	own_packet_mark(b, m);
@@ -314,10 +316,10 @@ void join_repeat_syn(struct sy_worker *w, struct session_table *t, uint32_t reco
 		sy_packet_drop(w, m, SY_DROP_OPENING);
 }
 
-void join_abandon(struct sy_worker *w, struct session_table *t, uint32_t record)
+void splice_abandon(struct sy_worker *w, struct session_table *t, uint32_t record)
 {
 	struct session *s = session_at(t, record);
-	const struct join_begin *begin = join_begin_of(s);
+	const struct splice_begin *begin = splice_begin_of(s);
 	if (!segment_is_allowed(w, OWN_RESET_BOTH, NULL))
 		return;
 	reset_client(w, s, begin->cookie + 1);
