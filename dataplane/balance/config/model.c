@@ -462,7 +462,7 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 	        .created = (uint32_t)(balance_now(b) / 1000000000u),
 	        .mode = s->mode,
 	};
-	endpoint_form(&endpoint);
+	endpoint_set_transmit_mode(&endpoint);
 	request.id = server_id_alloc(b, &endpoint);
 	if (request.id == UINT32_MAX)
 		return sy_fail(err, ENOSPC,

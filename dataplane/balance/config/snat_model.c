@@ -132,7 +132,7 @@ static int rule_add_servers(struct sy_balance *b, struct model_service *s, struc
 		        .created = (uint32_t)(balance_now(b) / 1000000000u),
 		        .proto = protocol_number[n],
 		        .mode = MODE_SNAT,
-		        .form = FORM_SNAT,
+		        .transmit_mode = TRANSMIT_SNAT,
 		};
 		if (!list_reserve((void **)&m->fresh, m->freshes, &m->fresh_capacity,
 		                  sizeof(*m->fresh)))

@@ -23,7 +23,7 @@ static inline uint16_t fast_path_of(const struct session *s, const struct endpoi
 {
 	if (from == SESSION_SERVER)
 		return s->path;
-	if (SY_UNLIKELY(e->form == FORM_SNAT)) /* the pair record has the path */
+	if (SY_UNLIKELY(e->transmit_mode == TRANSMIT_SNAT)) /* the pair record has the path */
 		return s[1].path;
 	return SY_READ(e->path);
 }
@@ -130,9 +130,10 @@ static __attribute__((noinline)) void fast_watched(struct sy_worker *w, struct s
 	         v->l4_len - (tcp->offset >> 4) * 4u);
 }
 
-/* A packet that the common way does not take: not plain, not the candidate's, of another form, or
- * of ports that no endpoint names. Finds its session. Forwards the packet, or leaves it to the slow
- * path if it has no session, changes the state, has no route or does not fit its path. */
+/* A packet that the common way does not take: not plain, not the candidate's, of another
+ * transmit mode, or of ports that no endpoint names. Finds its session. Forwards the packet, or
+ * leaves it to the slow path if it has no session, changes the state, has no route or does not fit
+ * its path. */
 static __attribute__((noinline)) enum sy_next
 fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fast_pass *pass)
 {
@@ -191,20 +192,21 @@ static enum sy_next fast_one_way(struct sy_worker *w, struct sy_burst *burst,
                                  struct fast_pass *pass, const struct segment_common *c,
                                  const struct fast_candidate *at, bool behind);
 
-/* Changes a packet as its endpoint's form requires; false: no headroom for a tunnel header. */
+/* Changes a packet as its endpoint's transmit mode requires; false: no headroom for a tunnel
+ * header. */
 static inline __attribute__((always_inline)) bool
 fast_shape(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint8_t *frame,
            const struct session *s, const struct endpoint *e, enum session_direction from,
-           enum form form)
+           enum transmit_mode transmit_mode)
 {
-	const bool v4 = form_is_v4(form);
+	const bool v4 = transmit_mode_is_v4(transmit_mode);
 	unsigned plain = burst->plain[i];
-	if (form_is_in_place(form)) {
+	if (transmit_mode_is_in_place(transmit_mode)) {
 		forward_plain(w->app, frame, v4 ? plain | SY_PLAIN_V4 : plain & ~SY_PLAIN_V4,
 		              burst->slot[i], s, e, from);
 		return true;
 	}
-	if (form_is_tunnel(form)) {
+	if (transmit_mode_is_tunnel(transmit_mode)) {
 		forward_view(burst, i);
 		return forward_tunnel(w, burst->mbuf[i], &burst->view[i], s, e,
 		                      (uint32_t)(burst->hash[i] >> 32));
@@ -213,21 +215,22 @@ fast_shape(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint8_t *fra
 	return true;
 }
 
-/* In what an endpoint differs from one of this form whose server is well and about which there is
- * nothing to ask the limits: bits of endpoint.nature. 0: nothing. */
+/* In what an endpoint differs from one of this transmit mode whose server is well and about which
+ * there is nothing to ask the limits: bits of endpoint.flags. 0: nothing. */
 static inline uint32_t fast_differs(const struct endpoint *e, enum session_direction from,
-                                    enum form form)
+                                    enum transmit_mode transmit_mode)
 {
-	const uint32_t asked = NATURE_FORM(0xf) | NATURE_LIMITED(police_bits(from)) | NATURE_UNWELL;
-	return (SY_READ(e->nature) & asked) ^ NATURE_FORM(form);
+	const uint32_t asked =
+	        ENDPOINT_TRANSMIT_MODE(0xf) | ENDPOINT_LIMITED(police_bits(from)) | ENDPOINT_UNWELL;
+	return (SY_READ(e->flags) & asked) ^ ENDPOINT_TRANSMIT_MODE(transmit_mode);
 }
 
-/* Forwards a plain packet of the form's family, if the candidate is its session and its endpoint
- * has this form; otherwise passes it on to fast_one_way() or fast_general(). */
+/* Forwards a plain packet of the transmit mode's family, if the candidate is its session and its
+ * endpoint has this transmit mode; otherwise passes it on to fast_one_way() or fast_general(). */
 static inline __attribute__((always_inline)) enum sy_next
 fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
             const struct segment_common c, const struct fast_candidate *at,
-            enum session_direction from, enum form form, bool behind)
+            enum session_direction from, enum transmit_mode transmit_mode, bool behind)
 {
 	struct sy_balance *b = c.b;
 	struct session *s = at->session;
@@ -235,24 +238,25 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
 	unsigned i = at->i, plain = burst->plain[i];
 	struct rte_mbuf *m = burst->mbuf[i];
 	uint8_t *frame = sy_frame(m);
-	const bool v4 = form_is_v4(form), inwards = from == SESSION_CLIENT;
+	const bool v4 = transmit_mode_is_v4(transmit_mode), inwards = from == SESSION_CLIENT;
 	uint64_t neighbour;
-	const uint32_t differs = fast_differs(e, from, form);
+	const uint32_t differs = fast_differs(e, from, transmit_mode);
 
 	if (SY_UNLIKELY(
-	            differs & NATURE_FORM(0xf) ||
+	            differs & ENDPOINT_TRANSMIT_MODE(0xf) ||
 	            !session_has_plain_tuple(b, s, e, frame, plain, v4, from) ||
 	            s->flags & SESSION_SLOW_ONLY || SY_READ(b->local_removed[s->local]) ||
-	            (differs & NATURE_UNWELL && !forward_may(b, s, e, from, SESSION_SLOW_ONLY)) ||
-	            !forward_find(w, &pass->tx, m, s, e, from, at->share, form_is_direct(form),
-	                          &neighbour)))
-		return inwards && form_is_in_place(form) && !form_is_in_place(e->form)
+	            (differs & ENDPOINT_UNWELL && !forward_may(b, s, e, from, SESSION_SLOW_ONLY)) ||
+	            !forward_find(w, &pass->tx, m, s, e, from, at->share,
+	                          transmit_mode_is_direct(transmit_mode), &neighbour)))
+		return inwards && transmit_mode_is_in_place(transmit_mode) &&
+		                       !transmit_mode_is_in_place(e->transmit_mode)
 		               ? fast_one_way(w, burst, pass, &c, at, behind)
 		               : fast_general(w, burst, i, pass);
 	const bool advances = !fast_keeps_state(plain, s, from);
-	if (advances && !form_is_in_place(form))
+	if (advances && !transmit_mode_is_in_place(transmit_mode))
 		return fast_general(w, burst, i, pass);
-	if (form_is_tunnel(form) &&
+	if (transmit_mode_is_tunnel(transmit_mode) &&
 	    rte_pktmbuf_pkt_len(m) + (unsigned)e->overhead[from] > pass->tx.len_max)
 		return fast_general(w, burst, i, pass);
 	if (SY_UNLIKELY(differs) && police_applies(e, from) &&
@@ -262,11 +266,12 @@ fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
 		return fast_general(w, burst, i, pass);
 	if (inwards)
 		client_options_blank_plain(w, burst, i, frame, e, v4);
-	if (!fast_shape(w, burst, i, frame, s, e, from, form)) {
+	if (!fast_shape(w, burst, i, frame, s, e, from, transmit_mode)) {
 		sy_burst_drop(w, burst, i, SY_DROP_NO_BUFFER);
 		return SY_NEXT_DROPPED;
 	}
-	return forward_emit(&pass->tx, neighbour, m, form_is_tunnel(form) ? sy_frame(m) : frame, s,
+	return forward_emit(&pass->tx, neighbour, m,
+	                    transmit_mode_is_tunnel(transmit_mode) ? sy_frame(m) : frame, s,
 	                    s->seen, c.now, from, at->share, sy_plain_len(frame, v4), behind);
 }
 
@@ -275,18 +280,18 @@ fast_one_way(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass
              const struct segment_common *c, const struct fast_candidate *at, bool behind)
 {
 	const enum session_direction from = SESSION_CLIENT;
-	const enum form form = at->endpoint->form;
-	if (form_is_v4(form) != !!(burst->plain[at->i] & SY_PLAIN_V4))
+	const enum transmit_mode transmit_mode = at->endpoint->transmit_mode;
+	if (transmit_mode_is_v4(transmit_mode) != !!(burst->plain[at->i] & SY_PLAIN_V4))
 		return fast_general(w, burst, at->i, pass);
-	switch (form) {
-	case FORM_DIRECT_V4:
-		return fast_packet(w, burst, pass, *c, at, from, FORM_DIRECT_V4, behind);
-	case FORM_DIRECT_V6:
-		return fast_packet(w, burst, pass, *c, at, from, FORM_DIRECT_V6, behind);
-	case FORM_TUNNEL_V4:
-		return fast_packet(w, burst, pass, *c, at, from, FORM_TUNNEL_V4, behind);
-	case FORM_TUNNEL_V6:
-		return fast_packet(w, burst, pass, *c, at, from, FORM_TUNNEL_V6, behind);
+	switch (transmit_mode) {
+	case TRANSMIT_DIRECT_V4:
+		return fast_packet(w, burst, pass, *c, at, from, TRANSMIT_DIRECT_V4, behind);
+	case TRANSMIT_DIRECT_V6:
+		return fast_packet(w, burst, pass, *c, at, from, TRANSMIT_DIRECT_V6, behind);
+	case TRANSMIT_TUNNEL_V4:
+		return fast_packet(w, burst, pass, *c, at, from, TRANSMIT_TUNNEL_V4, behind);
+	case TRANSMIT_TUNNEL_V6:
+		return fast_packet(w, burst, pass, *c, at, from, TRANSMIT_TUNNEL_V6, behind);
 	default:
 		return fast_general(w, burst, at->i, pass);
 	}
@@ -300,12 +305,13 @@ fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pa
 	const enum session_direction client = SESSION_CLIENT, server = SESSION_SERVER;
 	unsigned plain = burst->plain[at->i], from = at->entry & 1;
 	if (SY_LIKELY(plain & SY_PLAIN_V4))
-		return from == server ? fast_packet(w, burst, pass, c, at, server, FORM_V4, behind)
-		                      : fast_packet(w, burst, pass, c, at, client, FORM_V4, behind);
+		return from == server
+		               ? fast_packet(w, burst, pass, c, at, server, TRANSMIT_V4, behind)
+		               : fast_packet(w, burst, pass, c, at, client, TRANSMIT_V4, behind);
 	if (SY_UNLIKELY(!plain))
 		return fast_general(w, burst, at->i, pass);
-	return from == server ? fast_packet(w, burst, pass, c, at, server, FORM_V6, behind)
-	                      : fast_packet(w, burst, pass, c, at, client, FORM_V6, behind);
+	return from == server ? fast_packet(w, burst, pass, c, at, server, TRANSMIT_V6, behind)
+	                      : fast_packet(w, burst, pass, c, at, client, TRANSMIT_V6, behind);
 }
 
 /* Fills at[] with the candidates of a group of packets and prefetches their endpoints; returns how

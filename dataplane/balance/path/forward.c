@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Finds the path of a session's packet and rewrites the packet in the form of its endpoint, for
- * slow.c and fast_general(). Transmit sends it. */
+/* Finds the path of a session's packet and rewrites the packet in the transmit mode of its
+ * endpoint, for slow.c and fast_general(). Transmit sends it. */
 #include "forward.h"
 #include "client_mtu.h"
 #include "police.h"
@@ -111,20 +111,20 @@ static void forward_snat(const struct sy_balance *b, struct sy_burst *burst, uns
 	sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &r);
 }
 
-/* Rewrites a packet of a form that is not in place. NONE, or why the packet is dropped. */
+/* Rewrites a packet of a transmit mode that is not in place. NONE, or why the packet is dropped. */
 static enum sy_drop forward_not_in_place(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                          const struct session *s, const struct endpoint *e)
 {
 	const struct sy_balance *b = w->app;
-	if (form_is_direct(e->form)) {
+	if (transmit_mode_is_direct(e->transmit_mode)) {
 		forward_direct(burst, i, e);
 		return SY_DROP_NONE;
 	}
-	if (e->form == FORM_SNAT) {
+	if (e->transmit_mode == TRANSMIT_SNAT) {
 		forward_snat(b, burst, i, s);
 		return SY_DROP_NONE;
 	}
-	if (e->form == FORM_TRANSLATE)
+	if (e->transmit_mode == TRANSMIT_TRANSLATE)
 		return forward_translate(w, burst, i, s, e);
 	return forward_tunnel(w, burst->mbuf[i], &burst->view[i], s, e,
 	                      (uint32_t)(burst->hash[i] >> 32))
@@ -167,10 +167,10 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 
 	if (SY_UNLIKELY(s->flags & SESSION_SHIFTED))
 		forward_shift(b, burst, i, s);
-	if (SY_LIKELY(form_is_in_place(e->form) && burst->plain[i]))
+	if (SY_LIKELY(transmit_mode_is_in_place(e->transmit_mode) && burst->plain[i]))
 		forward_plain(b, sy_frame(burst->mbuf[i]), burst->plain[i], burst->slot[i], s, e,
 		              burst->direction[i]);
-	else if (form_is_in_place(e->form))
+	else if (transmit_mode_is_in_place(e->transmit_mode))
 		forward_rewrite(b, burst, i, s, e);
 	else
 		reason = forward_not_in_place(w, burst, i, s, e);

@@ -39,7 +39,8 @@ static inline bool packet_may_fragment(const uint8_t *frame, const struct sy_vie
 static inline uint16_t forward_mtu(const struct endpoint *e, const uint8_t *frame,
                                    const struct sy_view *v, uint16_t mtu)
 {
-	return e->form == FORM_TRANSLATE && mtu > IPV6_MTU_MIN && packet_may_fragment(frame, v)
+	return e->transmit_mode == TRANSMIT_TRANSLATE && mtu > IPV6_MTU_MIN &&
+	                       packet_may_fragment(frame, v)
 	               ? IPV6_MTU_MIN
 	               : mtu;
 }

@@ -23,14 +23,15 @@
 static bool is_divided_first(const struct endpoint *e, const struct sy_view *v,
                              enum session_direction from)
 {
-	return v->v4 && from == SESSION_CLIENT && form_is_tunnel(e->form);
+	return v->v4 && from == SESSION_CLIENT && transmit_mode_is_tunnel(e->transmit_mode);
 }
 
 int oversize_overhead(const struct endpoint *e, const struct sy_view *v,
                       enum session_direction from)
 {
 	/* A fragment in IPv6 has an extra header. */
-	bool header = e->form == FORM_TRANSLATE && v->v4 && v->fragment != SY_FRAGMENT_NONE;
+	bool header =
+	        e->transmit_mode == TRANSMIT_TRANSLATE && v->v4 && v->fragment != SY_FRAGMENT_NONE;
 	return e->overhead[from] + (header ? 8 : 0);
 }
 
@@ -42,9 +43,10 @@ bool oversize_may_fragment(const struct endpoint *e, const uint8_t *frame, const
 	/* Its sender need not send smaller packets (RFC 8200 5). Routers may fragment the resulting
 	 * packet, as they may an IPv4 fragment. */
 	bool least = v->frame_len - v->l3 <= IPV6_MTU_MIN;
-	return e->form == FORM_TRANSLATE
+	return e->transmit_mode == TRANSMIT_TRANSLATE
 	               ? least || v->fragment != SY_FRAGMENT_NONE
-	               : least && from == SESSION_CLIENT && form_is_tunnel(e->form);
+	               : least && from == SESSION_CLIENT &&
+	                         transmit_mode_is_tunnel(e->transmit_mode);
 }
 
 /* The id for a frame's fragments, unless it is a fragment already: its own id, or a new one if the

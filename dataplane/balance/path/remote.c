@@ -94,20 +94,20 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 	uint8_t *frame = sy_frame(m);
 	unsigned plain = burst->plain[at->i];
 	const bool v4 = plain & SY_PLAIN_V4;
-	const bool direct =
-	        from == SESSION_CLIENT && e->form == (v4 ? FORM_DIRECT_V4 : FORM_DIRECT_V6);
+	const bool direct = from == SESSION_CLIENT &&
+	                    e->transmit_mode == (v4 ? TRANSMIT_DIRECT_V4 : TRANSMIT_DIRECT_V6);
 	uint64_t neighbour;
 
 	/* All packets of a session go into the event device by one port, which keeps their order.
 	 * Only the owner may read the cold half of a record, which has the ports that an endpoint
 	 * does not name. forward_may() lets most sessions of a server that is down continue; here
 	 * the owner gets all of them, as it decides which ones are lost. */
-	if (SY_UNLIKELY(!session_is_steady(&s, from) ||
-	                SY_READ(e->limited) & LIMITED_QUEUED(from) ||
-	                (!direct && e->form != (v4 ? FORM_V4 : FORM_V6)) || !e->port || !e->vport ||
-	                !session_has_plain_tuple(b, &s, e, frame, plain, v4, from) ||
-	                !forward_may(b, &s, e, from, SESSION_SLOW_ONLY) || SY_READ(e->down) ||
-	                !forward_find(w, tx, m, &s, e, from, share, direct, &neighbour)))
+	if (SY_UNLIKELY(
+	            !session_is_steady(&s, from) || SY_READ(e->limited) & LIMITED_QUEUED(from) ||
+	            (!direct && e->transmit_mode != (v4 ? TRANSMIT_V4 : TRANSMIT_V6)) || !e->port ||
+	            !e->vport || !session_has_plain_tuple(b, &s, e, frame, plain, v4, from) ||
+	            !forward_may(b, &s, e, from, SESSION_SLOW_ONLY) || SY_READ(e->down) ||
+	            !forward_find(w, tx, m, &s, e, from, share, direct, &neighbour)))
 		return false;
 	uint16_t len = sy_plain_len(frame, v4);
 	if (!police_passes(w, burst, at->i, &s, e, from))

@@ -89,7 +89,7 @@ segment_forward_first(struct sy_worker *w, struct sy_burst *burst, unsigned i, s
 	const enum session_direction from = SESSION_CLIENT;
 	uint64_t neighbour;
 
-	if (!burst->plain[i] || !form_is_in_place(e->form) ||
+	if (!burst->plain[i] || !transmit_mode_is_in_place(e->transmit_mode) ||
 	    !forward_may(c->b, s, e, from, SESSION_SLOW_ONLY))
 		return false;
 	if (SY_LIKELY(v->proto == SY_PROTO_TCP)) {

@@ -254,8 +254,8 @@ static inline uint64_t balance_now(const struct sy_balance *b)
 
 /* ---- endpoint.c ------------------------------------------------------------------------------ */
 
-/* Fills in form and overhead from the other fields. */
-void endpoint_form(struct endpoint *e);
+/* Fills in transmit mode and overhead from the other fields. */
+void endpoint_set_transmit_mode(struct endpoint *e);
 
 /* ---- directory.c: which service a tuple belongs to ------------------------------------------- */
 

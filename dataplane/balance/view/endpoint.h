@@ -22,36 +22,36 @@ enum mode {
 
 /* How forwarding changes packets: addresses and ports in place (FNAT, NAT), nothing (DR), or a
  * tunnel, each by family of the VIP; a translation; or SNAT. */
-enum form {
-	FORM_V4,
-	FORM_V6,
-	FORM_DIRECT_V4,
-	FORM_DIRECT_V6,
-	FORM_TUNNEL_V4,
-	FORM_TUNNEL_V6,
-	FORM_TRANSLATE,
-	FORM_SNAT
+enum transmit_mode {
+	TRANSMIT_V4,
+	TRANSMIT_V6,
+	TRANSMIT_DIRECT_V4,
+	TRANSMIT_DIRECT_V6,
+	TRANSMIT_TUNNEL_V4,
+	TRANSMIT_TUNNEL_V6,
+	TRANSMIT_TRANSLATE,
+	TRANSMIT_SNAT
 };
 
-static inline bool form_is_in_place(unsigned form)
+static inline bool transmit_mode_is_in_place(unsigned transmit_mode)
 {
-	return form <= FORM_V6;
+	return transmit_mode <= TRANSMIT_V6;
 }
 
-static inline bool form_is_direct(unsigned form)
+static inline bool transmit_mode_is_direct(unsigned transmit_mode)
 {
-	return form == FORM_DIRECT_V4 || form == FORM_DIRECT_V6;
+	return transmit_mode == TRANSMIT_DIRECT_V4 || transmit_mode == TRANSMIT_DIRECT_V6;
 }
 
-static inline bool form_is_tunnel(unsigned form)
+static inline bool transmit_mode_is_tunnel(unsigned transmit_mode)
 {
-	return form == FORM_TUNNEL_V4 || form == FORM_TUNNEL_V6;
+	return transmit_mode == TRANSMIT_TUNNEL_V4 || transmit_mode == TRANSMIT_TUNNEL_V6;
 }
 
-/* Of the forms with a family. */
-static inline bool form_is_v4(unsigned form)
+/* Of the transmit modes with a family. */
+static inline bool transmit_mode_is_v4(unsigned transmit_mode)
 {
-	return form % 2 == FORM_V4;
+	return transmit_mode % 2 == TRANSMIT_V4;
 }
 
 /* Do its packets go to servers from a local address? */
@@ -82,10 +82,11 @@ struct endpoint {
 	uint8_t eligible;   /* takes new sessions: up, weight above 0. Likewise */
 	union {
 		struct {
-			uint8_t mode : 4; /* enum mode */
-			uint8_t form : 4; /* enum form: what its mode and families make of packets
-			                   */
-			uint8_t limited;  /* what limits concern, as limit_chain.sides. As path */
+			uint8_t mode : 4;          /* enum mode */
+			uint8_t transmit_mode : 4; /* enum transmit_mode: what its mode and families
+			                            * make of packets
+			                            */
+			uint8_t limited; /* what limits concern, as limit_chain.sides. As path */
 			union {
 				struct {
 					uint8_t down; /* by health checks. Likewise */
@@ -95,16 +96,16 @@ struct endpoint {
 				uint16_t unwell; /* dead or down */
 			};
 		};
-		uint32_t nature; /* all of the above: each packet asks, in one comparison */
+		uint32_t flags; /* all of the above: each packet asks, in one comparison */
 	};
 };
 _Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "as the bits of nature");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "as the bits of flags");
 
-/* Bits of endpoint.nature. */
-#define NATURE_FORM(form)    ((uint32_t)(form) << 4)
-#define NATURE_LIMITED(bits) ((uint32_t)(bits) << 8)
-#define NATURE_UNWELL        0xffff0000u
+/* Bits of endpoint.flags. */
+#define ENDPOINT_TRANSMIT_MODE(transmit_mode) ((uint32_t)(transmit_mode) << 4)
+#define ENDPOINT_LIMITED(bits)                ((uint32_t)(bits) << 8)
+#define ENDPOINT_UNWELL                       0xffff0000u
 
 /* The service of a server that an earlier process had but this configuration does not. */
 #define SERVICE_NONE UINT32_MAX
