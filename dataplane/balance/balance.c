@@ -106,13 +106,13 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 }
 
 /* Registers the mark of own packets. */
-static int own_mark_register(struct sy_balance *b, struct sy_error *err)
+static int originated_flag_register(struct sy_balance *b, struct sy_error *err)
 {
 	static const struct rte_mbuf_dynflag flag = {.name = "steelyard_own"};
 	int bit = rte_mbuf_dynflag_register(&flag);
 	if (bit < 0)
 		return sy_fail(err, rte_errno, "no bit is left in packet buffers");
-	b->own_mark = UINT64_C(1) << bit;
+	b->originated_flag = UINT64_C(1) << bit;
 	return 0;
 }
 
@@ -126,7 +126,7 @@ static unsigned fragments_limit(const struct sy_balance *b)
 
 static int workers_attach(struct sy_balance *b, struct sy_error *err)
 {
-	int rc = own_mark_register(b, err);
+	int rc = originated_flag_register(b, err);
 	if (rc < 0)
 		return rc;
 	b->workers = sy_worker_count(b->rt);

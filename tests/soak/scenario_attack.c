@@ -325,7 +325,8 @@ void scenario_send_echoes(struct fuzz_traffic *w, unsigned count, unsigned turns
 		if (n % SY_BURST == 0)
 			for (unsigned i = 0; i < turns; i++) {
 				harness_poll_worker(r, i);
-				memset(&inspect_worker(r->b, i)->own, 0, sizeof(struct own_rates));
+				memset(&inspect_worker(r->b, i)->originated, 0,
+				       sizeof(struct originated_rates));
 			}
 	}
 }

@@ -15,7 +15,7 @@
 #include "challenge.h"
 #include "create.h"
 #include "locate.h"
-#include "own_packet.h"
+#include "originated.h"
 #include "reset.h"
 #include "service_drop.h"
 #include "unavailable.h"
@@ -199,7 +199,7 @@ struct rte_mbuf *splice_syn_packet(struct sy_worker *w, const struct sy_tuple *t
                                    const struct splice_begin *begin)
 {
 	const struct sy_tcp_segment s = splice_syn(begin, sy_addr_is_v4(&t->src));
-	struct rte_mbuf *m = own_packet(w);
+	struct rte_mbuf *m = originated_alloc(w);
 	if (!m)
 		return NULL;
 	uint32_t len = sy_tcp_syn_make(sy_frame(m), rte_pktmbuf_tailroom(m), t, &s);

@@ -3,7 +3,7 @@
 #include "icmp.h"
 
 #include "create.h"
-#include "own_packet.h"
+#include "originated.h"
 #include "snat.h"
 
 /* The source of an error that we send: the address that the packet was sent to. An inside host's
@@ -21,19 +21,20 @@ static const struct sy_addr *icmp_source(const struct sy_balance *b, const struc
 bool icmp_send_error(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                      enum sy_icmp_error kind, uint16_t mtu)
 {
-	const enum own_class class = kind == SY_ICMP_TOO_BIG ? OWN_TOO_BIG : OWN_ERROR;
-	if (!own_rate_charge(w, class, &burst->view[i].tuple.src)) {
+	const enum originated_class class =
+	        kind == SY_ICMP_TOO_BIG ? ORIGINATED_TOO_BIG : ORIGINATED_ERROR;
+	if (!originated_charge(w, class, &burst->view[i].tuple.src)) {
 		SY_COUNT(w->counters.drop[SY_DROP_ICMP_RATE], 1);
 		return false;
 	}
 	struct rte_mbuf *in = burst->mbuf[i];
-	struct rte_mbuf *out = own_packet(w);
+	struct rte_mbuf *out = originated_alloc(w);
 	return out &&
-	       own_packet_answer(w, out,
-	                         sy_packet_icmp_error(sy_frame(out), rte_pktmbuf_tailroom(out),
-	                                              sy_frame(in), &burst->view[i], kind,
-	                                              icmp_source(w->app, &burst->view[i]), mtu),
-	                         in->port);
+	       originated_send(w, out,
+	                       sy_packet_icmp_error(sy_frame(out), rte_pktmbuf_tailroom(out),
+	                                            sy_frame(in), &burst->view[i], kind,
+	                                            icmp_source(w->app, &burst->view[i]), mtu),
+	                       in->port);
 }
 
 static bool icmp_is_echo(const struct sy_view *v)
@@ -63,7 +64,7 @@ void icmp_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 		sy_burst_drop(w, burst, i, SY_DROP_OWN_SOURCE);
 		return;
 	}
-	if (!own_rate_charge(w, OWN_ECHO, &v->tuple.src)) {
+	if (!originated_charge(w, ORIGINATED_ECHO, &v->tuple.src)) {
 		sy_burst_drop(w, burst, i, SY_DROP_ECHO_RATE);
 		return;
 	}

@@ -2,7 +2,7 @@
 #include "locate.h"
 
 #include "create.h"
-#include "own_packet.h"
+#include "originated.h"
 
 static inline bool is_to_same(const struct sy_tuple *a, const struct sy_tuple *b)
 {
@@ -23,7 +23,7 @@ unsigned locate_burst(struct sy_worker *w, const struct sy_burst *burst, const u
 		const struct sy_view *v = &burst->view[i];
 		if (!packet_may_create(v) || !sy_view_has_l4(v) ||
 		    burst->direction[i] != SESSION_CLIENT ||
-		    own_packet_is_marked(w->app, burst->mbuf[i]))
+		    originated_is_marked(w->app, burst->mbuf[i]))
 			continue;
 		if (!previous || !is_to_same(previous, &v->tuple)) {
 			service = directory_find(w->app, &v->tuple);

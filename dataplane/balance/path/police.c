@@ -4,7 +4,7 @@
 #include <sy_plain.h>
 
 #include "event_stage.h"
-#include "own_packet.h"
+#include "originated.h"
 #include "service_drop.h"
 
 /* The buckets of limits by clients that a packet was charged to. */
@@ -301,7 +301,7 @@ enum sy_drop police_check(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	struct charge *p = &bw->burst.charge[i];
 	const struct limit_chain *chain = SY_RCU_READ(b->limits.chain[packet->server]);
 
-	if (!chain || own_packet_is_marked(b, burst->mbuf[i]))
+	if (!chain || originated_is_marked(b, burst->mbuf[i]))
 		return SY_DROP_NONE;
 	*p = (struct charge){chain, *packet->client, 0, packet->len};
 	bw->burst.charged |= UINT64_C(1) << i;

@@ -14,7 +14,7 @@
 
 #include "create.h"
 #include "end.h"
-#include "own_packet.h"
+#include "originated.h"
 #include "reset.h"
 #include "service_drop.h"
 #include "unavailable.h"
@@ -56,7 +56,7 @@ static void reopen_probe(struct sy_worker *w, struct session *s)
 	const uint8_t before = s->state;
 	if (!session_is_challenged(s))
 		challenge_send(w, s, SESSION_CLIENT);
-	else if (segment_is_allowed(w, OWN_CHALLENGE, NULL))
+	else if (segment_is_allowed(w, ORIGINATED_CHALLENGE, NULL))
 		probe_send(w, s, SESSION_CLIENT);
 	/* The client has the timeout of `reset` to answer. Further SYNs do not extend it. */
 	if (s->state != before)
@@ -73,7 +73,7 @@ bool reopen_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	const struct sy_view *v = &burst->view[i];
 	enum sy_drop reason = create_check(b, burst, i);
 
-	if (own_packet_is_marked(b, burst->mbuf[i])) /* of a session that is being opened */
+	if (originated_is_marked(b, burst->mbuf[i])) /* of a session that is being opened */
 		return true;
 	if (reason != SY_DROP_NONE) {
 		session_packet_drop(w, burst, i, s, reason);

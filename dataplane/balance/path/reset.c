@@ -4,12 +4,12 @@
 #include <arpa/inet.h>
 
 #include "forward.h"
-#include "own_packet.h"
+#include "originated.h"
 #include "reset.h"
 
-bool segment_is_allowed(struct sy_worker *w, enum own_class class, const struct sy_addr *to)
+bool segment_is_allowed(struct sy_worker *w, enum originated_class class, const struct sy_addr *to)
 {
-	if (own_rate_charge(w, class, to))
+	if (originated_charge(w, class, to))
 		return true;
 	SY_COUNT(w->counters.drop[SY_DROP_RESET_RATE], 1);
 	return false;
@@ -17,7 +17,7 @@ bool segment_is_allowed(struct sy_worker *w, enum own_class class, const struct 
 
 static bool challenge_is_allowed(struct sy_worker *w)
 {
-	return segment_is_allowed(w, OWN_CHALLENGE, NULL);
+	return segment_is_allowed(w, ORIGINATED_CHALLENGE, NULL);
 }
 
 static const struct session_cold *session_cold_of(const struct sy_balance *b,
@@ -57,7 +57,7 @@ static void segment_send(struct sy_worker *w, struct session *s, enum session_di
 	const struct sy_tuple t = segment_tuple(b, s, to);
 	uint32_t flow = (uint32_t)(session_hash(b, s) >> 32);
 	uint16_t path = forward_path(w, s, !to);
-	struct rte_mbuf *m = own_packet(w);
+	struct rte_mbuf *m = originated_alloc(w);
 	struct sy_view v;
 	if (!m)
 		return;
@@ -101,13 +101,14 @@ void reset_client(struct sy_worker *w, struct session *s, uint32_t seq)
 void reset_refused(struct sy_worker *w, const struct rte_mbuf *in, const struct sy_tuple *t,
                    uint32_t seq)
 {
-	struct rte_mbuf *out = segment_is_allowed(w, OWN_RESET, &t->dst) ? own_packet(w) : NULL;
+	struct rte_mbuf *out =
+	        segment_is_allowed(w, ORIGINATED_RESET, &t->dst) ? originated_alloc(w) : NULL;
 	if (!out)
 		return;
 	uint8_t *frame = sy_frame(out);
 	uint32_t len = sy_tcp_reset_make(frame, rte_pktmbuf_tailroom(out), t, seq, 0, false);
 	memcpy(frame, rte_pktmbuf_mtod(in, const uint8_t *) + 6, 6);
-	own_packet_answer(w, out, len, in->port);
+	originated_send(w, out, len, in->port);
 }
 
 uint32_t reset_secret(const struct sy_balance *b, const struct session *s)
@@ -143,12 +144,11 @@ void challenge_repeat(struct sy_worker *w, struct session *s)
 
 bool reset_answer(struct sy_worker *w, const struct sy_burst *burst, unsigned i)
 {
-	struct rte_mbuf *in = burst->mbuf[i], *out = own_packet(w);
-	return out &&
-	       own_packet_answer(w, out,
-	                         sy_tcp_reset_answer(sy_frame(out), rte_pktmbuf_tailroom(out),
-	                                             sy_frame(in), &burst->view[i]),
-	                         in->port);
+	struct rte_mbuf *in = burst->mbuf[i], *out = originated_alloc(w);
+	return out && originated_send(w, out,
+	                              sy_tcp_reset_answer(sy_frame(out), rte_pktmbuf_tailroom(out),
+	                                                  sy_frame(in), &burst->view[i]),
+	                              in->port);
 }
 
 void reset_unknown(struct sy_worker *w, struct sy_burst *burst, unsigned i)
@@ -156,6 +156,6 @@ void reset_unknown(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	const struct sy_view *v = &burst->view[i];
 	if (v->proto == SY_PROTO_TCP && !(v->tcp_flags & SY_TCP_RST) &&
 	    sy_packet_check_l4(sy_frame(burst->mbuf[i]), v) == SY_CSUM_OK &&
-	    segment_is_allowed(w, OWN_RESET, &v->tuple.src))
+	    segment_is_allowed(w, ORIGINATED_RESET, &v->tuple.src))
 		reset_answer(w, burst, i);
 }

@@ -22,8 +22,8 @@ void reset_unknown(struct sy_worker *w, struct sy_burst *burst, unsigned i);
 /* ---- for reset_both.c ------------------------------------------------------------------------ */
 
 /* Is one more segment within its class's rate? If not, it is counted as dropped. to: as for
- * own_rate_charge(). */
-bool segment_is_allowed(struct sy_worker *w, enum own_class class, const struct sy_addr *to);
+ * originated_charge(). */
+bool segment_is_allowed(struct sy_worker *w, enum originated_class class, const struct sy_addr *to);
 /* Probes one side: is the connection alive? The answer acknowledges the probe, or is a reset with
  * the number reset_secret(). */
 void probe_send(struct sy_worker *w, struct session *s, enum session_direction to);

@@ -11,7 +11,7 @@
 
 static bool reset_both_is_allowed(struct sy_worker *w)
 {
-	return segment_is_allowed(w, OWN_RESET_BOTH, NULL);
+	return segment_is_allowed(w, ORIGINATED_RESET_BOTH, NULL);
 }
 
 bool reset_both_is_due(const struct endpoint *e, const struct session *s)

@@ -19,8 +19,8 @@
 #include "icmp.h"
 #include "locate.h"
 #include "loss.h"
+#include "originated.h"
 #include "overload.h"
-#include "own_packet.h"
 #include "police.h"
 #include "reset.h"
 #include "segment.h"
@@ -206,7 +206,7 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		return;
 	if (burst->session[i] == SESSION_NONE) {
 		enum sy_drop reason = SY_DROP_NO_SESSION;
-		if (SY_UNLIKELY(own_packet_is_marked(b, burst->mbuf[i]))) {
+		if (SY_UNLIKELY(originated_is_marked(b, burst->mbuf[i]))) {
 			sy_burst_drop(w, burst, i, SY_DROP_OPENING);
 			return;
 		}

@@ -15,7 +15,7 @@
 
 #include "forward.h"
 #include "opening_queue.h"
-#include "own_packet.h"
+#include "originated.h"
 #include "reset.h"
 #include "service_drop.h"
 #include "tcp_state.h"
@@ -158,7 +158,7 @@ static void ack_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		return;
 	}
 	burst->next[i] = SY_NEXT_PENDING;
-	own_packet_mark(b, m);
+	originated_mark(b, m);
 	opening_queue_resubmit(w, b->endpoint[s->server].service, m);
 }
 
@@ -311,7 +311,7 @@ void splice_syn_retransmit(struct sy_worker *w, struct session_table *t, uint32_
 	struct rte_mbuf *m = splice_syn_packet(w, &tuple, splice_begin_of(s));
 	if (!m)
 		return;
-	own_packet_mark(b, m);
+	originated_mark(b, m);
 	if (!sy_packet_again(w, m))
 		sy_packet_drop(w, m, SY_DROP_OPENING);
 }
@@ -320,7 +320,7 @@ void splice_abandon(struct sy_worker *w, struct session_table *t, uint32_t recor
 {
 	struct session *s = session_at(t, record);
 	const struct splice_begin *begin = splice_begin_of(s);
-	if (!segment_is_allowed(w, OWN_RESET_BOTH, NULL))
+	if (!segment_is_allowed(w, ORIGINATED_RESET_BOTH, NULL))
 		return;
 	reset_client(w, s, begin->cookie + 1);
 	reset_server(w, s, begin->number + 1);

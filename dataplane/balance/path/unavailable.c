@@ -50,7 +50,8 @@ static bool answer_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	if (v->proto == SY_PROTO_TCP && v->fragment == SY_FRAGMENT_NONE &&
 	    setting == SY_UNAVAILABLE_RESET) {
 		*kind = UNAVAILABLE_BY_RESET;
-		return segment_is_allowed(w, OWN_RESET, &v->tuple.src) && reset_answer(w, burst, i);
+		return segment_is_allowed(w, ORIGINATED_RESET, &v->tuple.src) &&
+		       reset_answer(w, burst, i);
 	}
 	*kind = UNAVAILABLE_BY_ICMP;
 	return icmp_send_error(w, burst, i, SY_ICMP_PORT_UNREACHABLE, 0);

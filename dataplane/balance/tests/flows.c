@@ -210,7 +210,7 @@ static const struct sy_tcp *own_segment(const struct rte_mbuf *m)
 	return sy_packet_tcp(frame, &v);
 }
 
-bool flows_own_segment(struct flows *f, unsigned port, struct sy_tcp *out)
+bool flows_originated_segment(struct flows *f, unsigned port, struct sy_tcp *out)
 {
 	struct rte_mbuf *m;
 	const struct sy_tcp *word = NULL;

@@ -72,7 +72,7 @@ void frame_check_translated(const struct frame *in, const struct frame *out, str
 bool flows_through(struct flows *f, unsigned port, const struct frame *in, struct frame *out);
 /* The next probe or reset that the balancer itself sent from a port; false: there is none. Other
  * frames from that port are dropped. */
-bool flows_own_segment(struct flows *f, unsigned port, struct sy_tcp *out);
+bool flows_originated_segment(struct flows *f, unsigned port, struct sy_tcp *out);
 /* Connects, and passes one packet in each direction. */
 void flow_open(struct flows *f, struct flow *flow, unsigned service, uint16_t port);
 /* Sends the first packet only. */

@@ -181,7 +181,7 @@ static void test_a_connection(void **state)
 		assert_true(reaches_server(f));
 		assert_int_equal(flows_find(f, &t)->state, SESSION_RESET_BY_CLIENT);
 		struct sy_tcp probe;
-		assert_true(flows_own_segment(f, HARNESS_WAN, &probe));
+		assert_true(flows_originated_segment(f, HARNESS_WAN, &probe));
 		/* Other connections of this client are not asked. */
 		const struct sy_tuple next = client_of(&kinds[i], 0, (uint16_t)(1100 + i));
 		check_opens(f, &next);
@@ -293,7 +293,7 @@ static void test_late_proof(void **state)
 		put_segment(f, &t, RST, number + 1, 0);
 		assert_true(reaches_server(f));
 		assert_int_equal(flows_find(f, &t)->state, SESSION_RESET_BY_CLIENT);
-		while (flows_own_segment(f, HARNESS_WAN, &(struct sy_tcp){0}))
+		while (flows_originated_segment(f, HARNESS_WAN, &(struct sy_tcp){0}))
 			;
 	}
 }

@@ -189,9 +189,9 @@ static void the_handshake_decides(void **state)
 			continue;
 		}
 		assert_int_equal(flow_session(f, &flow[n])->state, SESSION_DYING);
-		assert_true(flows_own_segment(f, HARNESS_WAN, &reset));
+		assert_true(flows_originated_segment(f, HARNESS_WAN, &reset));
 		assert_true(reset.flags & RST);
-		while (flows_own_segment(f, HARNESS_LAN, &reset))
+		while (flows_originated_segment(f, HARNESS_LAN, &reset))
 			;
 	}
 	assert_int_equal(dropped(f), LIMIT);

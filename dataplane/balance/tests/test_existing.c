@@ -68,13 +68,13 @@ static void check_ended(struct flows *f, const struct flow *flow)
 	for (unsigned from = 0; from < 2; from++) {
 		const unsigned port = from == SESSION_CLIENT ? HARNESS_WAN : HARNESS_LAN;
 		struct sy_tcp own = {0};
-		assert_true(flows_own_segment(f, port, &own)); /* the probe */
-		while (flows_own_segment(f, port, &own))
+		assert_true(flows_originated_segment(f, port, &own)); /* the probe */
+		while (flows_originated_segment(f, port, &own))
 			;
 		assert_true(harness_inject(&f->harness, port, flow->in[from].bytes,
 		                           flow->in[from].len));
 		harness_poll(&f->harness);
-		assert_true(flows_own_segment(f, port, &own));
+		assert_true(flows_originated_segment(f, port, &own));
 		assert_true(own.flags & SY_TCP_RST);
 	}
 }

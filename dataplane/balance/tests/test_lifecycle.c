@@ -17,15 +17,16 @@
 static const unsigned port_of[2] = {[SESSION_CLIENT] = HARNESS_WAN, [SESSION_SERVER] = HARNESS_LAN};
 
 /* The segments that the balancer itself sent to this side: number of probes and resets. */
-struct own_segments {
+struct originated_segments {
 	unsigned probes, resets;
 };
 
-static struct own_segments own_segments_of(struct flows *f, enum session_direction side)
+static struct originated_segments originated_segments_of(struct flows *f,
+                                                         enum session_direction side)
 {
-	struct own_segments sent = {0};
+	struct originated_segments sent = {0};
 	struct sy_tcp tcp;
-	while (flows_own_segment(f, port_of[side], &tcp))
+	while (flows_originated_segment(f, port_of[side], &tcp))
 		if (tcp.flags & SY_TCP_RST)
 			sent.resets++;
 		else
@@ -65,13 +66,13 @@ static void challenge(struct flows *f, struct flow *flow, unsigned service, uint
 	check_state(f, flow, SESSION_RESET_BY_CLIENT);
 	for (unsigned second = 0; second < RESET_TIME; second++) {
 		flows_advance(f, 1);
-		assert_true(own_segments_of(f, SESSION_CLIENT).probes > 0);
-		assert_int_equal(own_segments_of(f, SESSION_SERVER).probes, 0);
+		assert_true(originated_segments_of(f, SESSION_CLIENT).probes > 0);
+		assert_int_equal(originated_segments_of(f, SESSION_SERVER).probes, 0);
 	}
 	flows_advance(f, 1);
 	check_state(f, flow, SESSION_RESET_BY_SERVER);
-	assert_int_equal(own_segments_of(f, SESSION_CLIENT).probes, 0);
-	assert_true(own_segments_of(f, SESSION_SERVER).probes > 0);
+	assert_int_equal(originated_segments_of(f, SESSION_CLIENT).probes, 0);
+	assert_true(originated_segments_of(f, SESSION_SERVER).probes > 0);
 }
 
 static void test_silent_client(void **state)
@@ -151,8 +152,8 @@ static void test_dying(void **state)
 	flows_advance(f, 1);
 	check_state(f, &flow, SESSION_DYING);
 	for (unsigned second = 0; second < RESET_BOTH_SECONDS; second++) {
-		assert_int_equal(own_segments_of(f, SESSION_CLIENT).probes > 0, second < 2);
-		assert_true(own_segments_of(f, SESSION_SERVER).probes > 0);
+		assert_int_equal(originated_segments_of(f, SESSION_CLIENT).probes > 0, second < 2);
+		assert_true(originated_segments_of(f, SESSION_SERVER).probes > 0);
 		if (second > 0)
 			assert_false(send_segment(f, &flow, SESSION_CLIENT, SY_TCP_ACK, 1));
 		check_state(f, &flow, SESSION_DYING);
@@ -167,7 +168,8 @@ static void test_dying(void **state)
 static void test_dying_rate(void **state)
 {
 	struct flows *f = *state;
-	struct rate_limit *kills = &inspect_worker(f->harness.b, 0)->own.all[OWN_RESET_BOTH];
+	struct rate_limit *kills =
+	        &inspect_worker(f->harness.b, 0)->originated.all[ORIGINATED_RESET_BOTH];
 	struct frame in;
 	struct flow flow;
 	flow_open(f, &flow, 0, 1000);
@@ -177,11 +179,11 @@ static void test_dying_rate(void **state)
 	assert_true(harness_inject(&f->harness, HARNESS_WAN, in.bytes, in.len));
 	harness_poll(&f->harness);
 	check_state(f, &flow, SESSION_DYING);
-	assert_int_equal(own_segments_of(f, SESSION_CLIENT).resets, 1);
-	assert_int_equal(own_segments_of(f, SESSION_SERVER).probes, 0);
+	assert_int_equal(originated_segments_of(f, SESSION_CLIENT).resets, 1);
+	assert_int_equal(originated_segments_of(f, SESSION_SERVER).probes, 0);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_RESET_RATE), 1);
 	flows_advance(f, 1);
-	assert_true(own_segments_of(f, SESSION_SERVER).probes > 0);
+	assert_true(originated_segments_of(f, SESSION_SERVER).probes > 0);
 }
 
 /* Which ends are reset after an idle timeout, and which ends are not probed. */
@@ -205,19 +207,19 @@ static void test_expiry_sends_resets(void **state)
 	check_state(f, &half, SESSION_SYN_RECEIVED);
 	flows_advance(f, 12);
 	check_state(f, &half, SESSION_FREE);
-	assert_int_equal(own_segments_of(f, SESSION_CLIENT).probes, 0);
-	assert_int_equal(own_segments_of(f, SESSION_SERVER).probes, 0);
+	assert_int_equal(originated_segments_of(f, SESSION_CLIENT).probes, 0);
+	assert_int_equal(originated_segments_of(f, SESSION_SERVER).probes, 0);
 
 	flow_open(f, &whole, 0, 1001);
 	flows_advance(f, 902);
 	check_state(f, &whole, SESSION_DYING);
-	assert_true(own_segments_of(f, SESSION_CLIENT).probes > 0);
-	assert_true(own_segments_of(f, SESSION_SERVER).probes > 0);
+	assert_true(originated_segments_of(f, SESSION_CLIENT).probes > 0);
+	assert_true(originated_segments_of(f, SESSION_SERVER).probes > 0);
 	for (unsigned side = SESSION_CLIENT; side <= SESSION_SERVER; side++) {
 		assert_true(harness_inject(&f->harness, port_of[side], whole.in[side].bytes,
 		                           whole.in[side].len));
 		harness_poll(&f->harness);
-		assert_int_equal(own_segments_of(f, side).resets, 1);
+		assert_int_equal(originated_segments_of(f, side).resets, 1);
 	}
 	flows_advance(f, RESET_BOTH_SECONDS + 2);
 	check_state(f, &whole, SESSION_FREE);

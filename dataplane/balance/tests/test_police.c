@@ -278,9 +278,9 @@ static void test_sessions_again(void **state)
 		const uint8_t was = flow_session(f, &flow[n])->state;
 		assert_int_equal(was, n ? SESSION_RESET_BY_CLIENT : SESSION_RESET);
 		struct sy_tcp own;
-		while (flows_own_segment(f, HARNESS_WAN, &own)) /* challenges */
+		while (flows_originated_segment(f, HARNESS_WAN, &own)) /* challenges */
 			;
-		while (flows_own_segment(f, HARNESS_LAN, &own))
+		while (flows_originated_segment(f, HARNESS_LAN, &own))
 			;
 		for (unsigned i = 0; i < 3; i++)
 			assert_false(flows_through(f, HARNESS_WAN, &syn, &out));

@@ -196,8 +196,8 @@ static void begin(struct check *k)
 	s->flags = k->start->flags;
 	s->seen = (uint16_t)(s->seen - 1);
 	put_fate(k);
-	memset(&inspect_worker(k->f->harness.b, 0)->own, 0, sizeof(struct own_rates));
-	memset(&inspect_worker(k->f->harness.b, 1)->own, 0, sizeof(struct own_rates));
+	memset(&inspect_worker(k->f->harness.b, 0)->originated, 0, sizeof(struct originated_rates));
+	memset(&inspect_worker(k->f->harness.b, 1)->originated, 0, sizeof(struct originated_rates));
 }
 
 /* The SYN begins a session on the other server, or is refused if there is none. */

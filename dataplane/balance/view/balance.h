@@ -12,7 +12,7 @@
 
 #include "burst_state.h"
 #include "endpoint.h"
-#include "own_rate.h"
+#include "originated_rate.h"
 #include "scheduler.h"
 #include "service_counts.h"
 #include "session.h"
@@ -119,7 +119,7 @@ struct balance_worker {
 	uint16_t ipv4_id;                    /* of the last IPv4 header that we made */
 	struct fragments *fragments;         /* fragment.h */
 	struct remote *remote;               /* remote.h; NULL: packets are handed over */
-	struct own_rates own;                /* of the packets that we originate */
+	struct originated_rates originated;  /* of the packets that we originate */
 	struct opening_queue *opening_queue; /* opening_queue.h */
 	struct overload overload;
 	struct repeats *repeats; /* repeat.h */
@@ -159,7 +159,7 @@ struct sy_balance {
 	struct sy_runtime *rt;
 	struct session_table *table[SY_SLOTS]; /* by slot; valid once adopted */
 	const struct session_index *index;     /* by slot: all that look-ups read */
-	uint64_t own_mark;                     /* path/own_packet.h */
+	uint64_t originated_flag;              /* path/originated_alloc.h */
 
 	struct endpoint *endpoint; /* [max_servers] */
 	uint32_t *server_active;   /* [max_servers]: live sessions. Writers: workers, load_*() */

@@ -61,12 +61,12 @@ static struct sy_addr v4_of(uint32_t host)
 }
 
 /* How many of `tries` are allowed at once towards addresses of one network. */
-static unsigned charge_many(struct fixture *f, unsigned worker, enum own_class class,
+static unsigned charge_many(struct fixture *f, unsigned worker, enum originated_class class,
                             const struct sy_addr *to, unsigned tries)
 {
 	unsigned taken = 0;
 	for (unsigned i = 0; i < tries; i++)
-		taken += own_rate_charge(sy_worker_at(f->harness.rt, worker), class, to);
+		taken += originated_charge(sy_worker_at(f->harness.rt, worker), class, to);
 	return taken;
 }
 
@@ -78,7 +78,7 @@ static void test_one_network_leaves_the_others_theirs(void **state)
 	for (unsigned v6 = 0; v6 < 2; v6++) {
 		const struct sy_addr loud = harness_addr(text[v6][0]);
 		const struct sy_addr other = harness_addr(text[v6][1]);
-		for (enum own_class class = 0; class < OWN_BY_NETWORK; class ++) {
+		for (enum originated_class class = 0; class < ORIGINATED_BY_NETWORK; class ++) {
 			unsigned loud_got = 0;
 			harness_advance(&f->harness, 1000 * MS_NS);
 			for (unsigned ms = 0; ms < 1000; ms++) {
@@ -87,8 +87,9 @@ static void test_one_network_leaves_the_others_theirs(void **state)
 					assert_int_equal(charge_many(f, 0, class, &other, 1), 1);
 				harness_advance(&f->harness, MS_NS);
 			}
-			assert_in_range(loud_got, own_rate(class) / 10,
-			                own_rate(class) / 10 + own_rate(class) / 40 + 1);
+			assert_in_range(loud_got, originated_rate(class) / 10,
+			                originated_rate(class) / 10 + originated_rate(class) / 40 +
+			                        1);
 		}
 	}
 }
@@ -96,9 +97,10 @@ static void test_one_network_leaves_the_others_theirs(void **state)
 static void test_no_network_is_asked_of_the_others(void **state)
 {
 	struct fixture *f = *state;
-	for (enum own_class class = OWN_BY_NETWORK; class < OWN_CLASSES; class ++)
-		assert_in_range(charge_many(f, 0, class, NULL, 100000), own_rate(class) / 10 - 3,
-		                own_rate(class) / 10);
+	for (enum originated_class class = ORIGINATED_BY_NETWORK; class < ORIGINATED_CLASSES;
+	     class ++)
+		assert_in_range(charge_many(f, 0, class, NULL, 100000),
+		                originated_rate(class) / 10 - 3, originated_rate(class) / 10);
 }
 
 /* Errors to a hundred thousand spoofed sources do not keep "too big" from an honest client. */
@@ -109,11 +111,12 @@ static void test_classes_are_apart(void **state)
 	unsigned errors = 0;
 	for (uint32_t n = 0; n < 100000; n++) {
 		const struct sy_addr spoofed = v4_of(0x0b000000 + n * 257);
-		errors += charge_many(f, 0, OWN_ERROR, &spoofed, 1);
+		errors += charge_many(f, 0, ORIGINATED_ERROR, &spoofed, 1);
 	}
-	assert_in_range(errors, own_rate(OWN_ERROR) / 10 - 3, own_rate(OWN_ERROR) / 10);
-	assert_int_equal(charge_many(f, 0, OWN_TOO_BIG, &honest, 1), 1);
-	assert_int_equal(charge_many(f, 0, OWN_ERROR, &honest, 1), 0);
+	assert_in_range(errors, originated_rate(ORIGINATED_ERROR) / 10 - 3,
+	                originated_rate(ORIGINATED_ERROR) / 10);
+	assert_int_equal(charge_many(f, 0, ORIGINATED_TOO_BIG, &honest, 1), 1);
+	assert_int_equal(charge_many(f, 0, ORIGINATED_ERROR, &honest, 1), 0);
 }
 
 /* A class's rate is that of all workers together. */
@@ -124,12 +127,13 @@ static void test_workers_share_the_rate(void **state)
 	for (unsigned ms = 0; ms < 2000; ms++) {
 		for (uint32_t n = 0; n < 40; n++) {
 			const struct sy_addr to = v4_of(0x0b000000 + rng_below(&f->rng, 1u << 24));
-			got += charge_many(f, n % 2, OWN_ECHO, &to, 1);
+			got += charge_many(f, n % 2, ORIGINATED_ECHO, &to, 1);
 		}
 		harness_advance(&f->harness, MS_NS);
 	}
-	assert_in_range(got, 2 * own_rate(OWN_ECHO) * 95 / 100,
-	                2 * own_rate(OWN_ECHO) + own_rate(OWN_ECHO) / 10);
+	assert_in_range(got, 2 * originated_rate(ORIGINATED_ECHO) * 95 / 100,
+	                2 * originated_rate(ORIGINATED_ECHO) +
+	                        originated_rate(ORIGINATED_ECHO) / 10);
 }
 
 /* Who counts how many answers he gets cannot tell how many went to others (CVE-2020-25705). */
@@ -142,7 +146,7 @@ static void test_full_buckets_differ(void **state)
 		harness_advance(&f->harness, 1000 * MS_NS + rng_below(&f->rng, 1000));
 		for (uint32_t i = 0; i < 1000; i++) {
 			const struct sy_addr to = v4_of(0x0b000000 + i * 257);
-			got += charge_many(f, 0, OWN_ERROR, &to, 1);
+			got += charge_many(f, 0, ORIGINATED_ERROR, &to, 1);
 		}
 		assert_in_range(got, 97, 100);
 		seen[100 - got]++;
@@ -171,7 +175,7 @@ static unsigned echoes(struct fixture *f, const char *from, unsigned count)
 static void test_echo_is_limited(void **state)
 {
 	struct fixture *f = *state;
-	const unsigned burst = own_rate(OWN_ECHO) / 40;
+	const unsigned burst = originated_rate(ORIGINATED_ECHO) / 40;
 	assert_int_equal(echoes(f, "198.18.1.1", 1000), burst);
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_ECHO_RATE), 1000 - burst);
 	assert_int_equal(echoes(f, "198.18.1.77", 1), 0);
@@ -184,7 +188,8 @@ static void test_echo_is_limited(void **state)
 static void test_echo_after_a_stall(void **state)
 {
 	struct fixture *f = *state;
-	const unsigned burst = own_rate(OWN_ECHO) / 40, per_second = own_rate(OWN_ECHO) / 10;
+	const unsigned burst = originated_rate(ORIGINATED_ECHO) / 40,
+	               per_second = originated_rate(ORIGINATED_ECHO) / 10;
 	assert_int_equal(echoes(f, "198.18.1.1", 1000), burst);
 	harness_stall(&f->harness, 1000 * MS_NS);
 	assert_int_equal(echoes(f, "198.18.1.1", 2000), per_second);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Buffers for packets that we generate, and their sending: ICMP, resets, SYN cookies. */
-#include "own_packet.h"
+#include "originated.h"
 
-struct rte_mbuf *own_packet(struct sy_worker *w)
+struct rte_mbuf *originated_alloc(struct sy_worker *w)
 {
 	struct rte_mbuf *m = sy_packet_alloc(w);
 	if (!m)
@@ -10,7 +10,7 @@ struct rte_mbuf *own_packet(struct sy_worker *w)
 	return m;
 }
 
-bool own_packet_answer(struct sy_worker *w, struct rte_mbuf *m, uint32_t len, uint16_t port)
+bool originated_send(struct sy_worker *w, struct rte_mbuf *m, uint32_t len, uint16_t port)
 {
 	if (len == 0) {
 		rte_pktmbuf_free(m);

@@ -3,8 +3,8 @@
  * Rates of the packets that the forwarder originates: how many of a class leave in a second, and
  * how many of them towards one network (docs/design/0028-host-protection.md).
  */
-#ifndef OWN_RATE_H
-#define OWN_RATE_H
+#ifndef ORIGINATED_RATE_H
+#define ORIGINATED_RATE_H
 
 #include <sy_base.h>
 
@@ -28,35 +28,36 @@ static inline bool rate_charge(struct rate_limit *k, uint64_t now_ns, uint64_t c
 	return allowed;
 }
 
-enum own_class {
-	OWN_TOO_BIG,    /* ICMP errors that somebody's transfer waits for */
-	OWN_ERROR,      /* all other ICMP errors */
-	OWN_ECHO,       /* echo replies */
-	OWN_RESET,      /* resets that answer packets of no session */
-	OWN_CHALLENGE,  /* probes of sessions that are said to be reset (RFC 5961) */
-	OWN_RESET_BOTH, /* probes and resets of sessions that end */
-	OWN_CLASSES
+enum originated_class {
+	ORIGINATED_TOO_BIG,    /* ICMP errors that somebody's transfer waits for */
+	ORIGINATED_ERROR,      /* all other ICMP errors */
+	ORIGINATED_ECHO,       /* echo replies */
+	ORIGINATED_RESET,      /* resets that answer packets of no session */
+	ORIGINATED_CHALLENGE,  /* probes of sessions that are said to be reset (RFC 5961) */
+	ORIGINATED_RESET_BOTH, /* probes and resets of sessions that end */
+	ORIGINATED_CLASSES
 };
-#define OWN_BY_NETWORK OWN_CHALLENGE /* the classes before it are also limited by network */
-#define OWN_NETWORKS   1024          /* buckets of each of these classes; a power of two */
+#define ORIGINATED_BY_NETWORK                                                                      \
+	ORIGINATED_CHALLENGE     /* the classes before it are also limited by network */
+#define ORIGINATED_NETWORKS 1024 /* buckets of each of these classes; a power of two */
 
 /* The rate towards the networks that share this bucket, as time that was spent. All zero: nothing
  * was. Microseconds; last_us wraps after 71 minutes, which makes a bucket seem younger. */
-struct own_bucket {
+struct originated_bucket {
 	uint32_t spent_us, last_us;
 };
 
 /* Written and read by one worker only. */
-struct own_rates {
-	struct rate_limit all[OWN_CLASSES];
-	struct own_bucket network[OWN_BY_NETWORK][OWN_NETWORKS];
+struct originated_rates {
+	struct rate_limit all[ORIGINATED_CLASSES];
+	struct originated_bucket network[ORIGINATED_BY_NETWORK][ORIGINATED_NETWORKS];
 };
 
 /* May the worker send one packet of this class to `to`? Takes it from both limits. `to` is ignored
  * for classes that are not limited by network; NULL is allowed for these. RFC 4443 2.4 f, RFC 1812
  * 4.3.2.8. */
-bool own_rate_charge(struct sy_worker *w, enum own_class class, const struct sy_addr *to);
+bool originated_charge(struct sy_worker *w, enum originated_class class, const struct sy_addr *to);
 /* Packets of the class that the whole forwarder sends per second. */
-uint32_t own_rate(enum own_class class);
+uint32_t originated_rate(enum originated_class class);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rates of the packets that the forwarder originates: see own_rate.h. */
+/* Rates of the packets that the forwarder originates: see originated_rate.h. */
 #include <sy_post.h>
 
 #include "balance.h"
@@ -18,12 +18,13 @@
 #define V6_NETWORK    48
 
 /* Packets per second of the whole forwarder. */
-static const uint32_t class_rate[OWN_CLASSES] = {
-        [OWN_TOO_BIG] = 10000, [OWN_ERROR] = 1000,       [OWN_ECHO] = 10000,
-        [OWN_RESET] = 10000,   [OWN_CHALLENGE] = 100000, [OWN_RESET_BOTH] = 100000,
+static const uint32_t class_rate[ORIGINATED_CLASSES] = {
+        [ORIGINATED_TOO_BIG] = 10000,    [ORIGINATED_ERROR] = 1000,
+        [ORIGINATED_ECHO] = 10000,       [ORIGINATED_RESET] = 10000,
+        [ORIGINATED_CHALLENGE] = 100000, [ORIGINATED_RESET_BOTH] = 100000,
 };
 
-uint32_t own_rate(enum own_class class)
+uint32_t originated_rate(enum originated_class class)
 {
 	return class_rate[class];
 }
@@ -39,21 +40,21 @@ static uint64_t tokens_missing(const struct sy_balance *b, const struct sy_worke
 	return sy_hash_mix(w->now_ns ^ b->key.k[3], b->key.k[6]) % MISSING;
 }
 
-static struct own_bucket *bucket_of(struct sy_worker *w, enum own_class class,
-                                    const struct sy_addr *to)
+static struct originated_bucket *bucket_of(struct sy_worker *w, enum originated_class class,
+                                           const struct sy_addr *to)
 {
 	struct sy_balance *b = w->app;
 	struct sy_tuple network = {.proto = (uint16_t) class};
 	memcpy(network.src.b, to->b, sy_addr_is_v4(to) ? 12 + V4_NETWORK / 8 : V6_NETWORK / 8);
-	return &balance_worker_of(w)
-	                ->own.network[class][sy_hash_tuple(&b->key, &network) % OWN_NETWORKS];
+	return &balance_worker_of(w)->originated.network[class][sy_hash_tuple(&b->key, &network) %
+	                                                        ORIGINATED_NETWORKS];
 }
 
 /* Takes one token that costs cost_us of a bucket that holds `burst` of them, and those of the lag:
  * packets that waited for a worker are charged as if it had taken them when they came. What is
  * saved during a lag is spent_us below zero. */
-static bool bucket_charge(struct own_bucket *k, uint32_t now_us, uint32_t cost_us, uint32_t burst,
-                          uint32_t lag_us)
+static bool bucket_charge(struct originated_bucket *k, uint32_t now_us, uint32_t cost_us,
+                          uint32_t burst, uint32_t lag_us)
 {
 	int64_t spent = (int64_t)(int32_t)k->spent_us - (uint32_t)(now_us - k->last_us);
 	int64_t least = -(int64_t)lag_us;
@@ -70,18 +71,18 @@ static uint64_t lag_of(const struct sy_worker *w)
 	return lag_ns < LAG_MAX_NS ? lag_ns : LAG_MAX_NS;
 }
 
-bool own_rate_charge(struct sy_worker *w, enum own_class class, const struct sy_addr *to)
+bool originated_charge(struct sy_worker *w, enum originated_class class, const struct sy_addr *to)
 {
 	struct sy_balance *b = w->app;
 	const uint64_t rate = class_rate[class], cost_ns = SECOND_NS * b->workers / rate;
 	const uint64_t burst = burst_of(rate / b->workers / BURST_PART);
 	const uint64_t lag_ns = lag_of(w);
-	if (class < OWN_BY_NETWORK &&
+	if (class < ORIGINATED_BY_NETWORK &&
 	    !bucket_charge(bucket_of(w, class, to), (uint32_t)(w->now_ns / 1000),
 	                   (uint32_t)(SECOND_NS / 1000 * NETWORK_RATE / rate),
 	                   (uint32_t)burst_of(burst / NETWORK_SHARE), (uint32_t)(lag_ns / 1000)))
 		return false;
-	struct rate_limit *k = &balance_worker_of(w)->own.all[class];
+	struct rate_limit *k = &balance_worker_of(w)->originated.all[class];
 	bool full = k->saved_ns + (w->now_ns - k->last_ns) >= burst * cost_ns;
 	return rate_charge(k, w->now_ns, cost_ns,
 	                   (full ? burst - tokens_missing(b, w) : burst) + lag_ns / cost_ns);
