@@ -169,7 +169,7 @@ static void run(struct bench *b, enum arrival arrival)
 	               one.cpu_ns / (double)one.sent);
 	m.metric = "handed over";
 	m.unit = "%";
-	measure_report(&m, 100.0 * (double)work.handed_over / (double)work.sent, NULL, 0);
+	measure_report(&m, 100.0 * (double)work.steered / (double)work.sent, NULL, 0);
 	m.metric = "delivered";
 	m.unit = "%";
 	measure_report(&m, 100.0 * (double)work.sent / (double)(work.sent + work.dropped), NULL, 0);

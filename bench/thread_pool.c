@@ -183,7 +183,7 @@ static struct pool_work work_now(const struct thread_pool *c)
 	for (unsigned w = 0; w < rt->workers; w++) {
 		const struct sy_worker *worker = &rt->worker[w];
 		now.sent += SY_READ(worker->counters.tx_packets);
-		now.handed_over += SY_READ(worker->counters.handed_out);
+		now.steered += SY_READ(worker->counters.steered_out);
 		now.cpu_ns += cpu_ns(worker->private->thread);
 	}
 	return now;
@@ -202,5 +202,5 @@ struct pool_work thread_pool_watch(struct thread_pool *c, unsigned ms, void (*me
 	struct pool_work to = work_now(c);
 	return (struct pool_work){to.seconds - from.seconds, to.cpu_ns - from.cpu_ns,
 	                          to.sent - from.sent, to.dropped - from.dropped,
-	                          to.handed_over - from.handed_over};
+	                          to.steered - from.steered};
 }

@@ -30,7 +30,7 @@ struct thread_pool {
 struct pool_work {
 	double seconds;
 	double cpu_ns; /* of all workers */
-	uint64_t sent, dropped, handed_over;
+	uint64_t sent, dropped, steered;
 };
 
 /* Starts the fixture's workers; its sessions exist already. False, with a report on stderr:

@@ -19,7 +19,7 @@ const struct sy_stage pipeline[] = {
 
         /* balance/path/classify.c: parses each packet, checks its destination, finds its slot.
          * Drops packets for other hosts and keeps fragments of incomplete datagrams. Packets
-         * of another worker's slot are forwarded by that worker's session record or handed over
+         * of another worker's slot are forwarded by that worker's session record or steered
          * (balance/path/remote.c). */
         {"classify", sy_classify_stage},
         /* balance/path/lookup.c: finds a candidate session for each packet. None leaves here. */

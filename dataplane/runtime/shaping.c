@@ -4,7 +4,7 @@
  * transmit queue of the port, the one of the port's number modulo theirs.
  *
  *   transmit_flush() ─► owner:   shaping_enter() ─► tree ─► shaping_poll() ─► the port
- *                       others:  handover_transmit() ─► owner
+ *                       others:  steer_transmit() ─► owner
  *
  * The control thread builds a tree; the owner takes it between two bursts, with all that waits in
  * the one before it.
@@ -47,7 +47,7 @@ unsigned shaping_way(struct sy_worker *w, struct port *port, struct sy_gather *g
 	const unsigned shaper = SY_READ(port->shaper);
 	if (shaper != 0 || g->owner == 0)
 		return shaper;
-	if (!handover_transmitted(w, g->owner - 1u, g->mark))
+	if (!steer_transmitted(w, g->owner - 1u, g->mark))
 		return g->owner;
 	g->owner = 0;
 	/* Once more: they may have left for a tree that is newer. */
@@ -73,7 +73,7 @@ void shaping_enter(struct sy_worker *w, struct port *port, unsigned owner, struc
 			packet_enter(w, &port->shaping, g->mbuf[i]);
 	} else {
 		for (unsigned i = 0; i < g->count; i++)
-			g->mark = handover_transmit(w, owner, g->mbuf[i]);
+			g->mark = steer_transmit(w, owner, g->mbuf[i]);
 		g->owner = owner + 1;
 	}
 	g->count = 0;

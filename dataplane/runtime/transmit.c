@@ -70,7 +70,7 @@ void transmit_gather(struct sy_worker *w, struct rte_mbuf *m)
 {
 	unsigned queues = w->rt->port[m->port]->queues;
 	if (w->id >= queues) {
-		handover_transmit(w, w->id % queues, m);
+		steer_transmit(w, w->id % queues, m);
 		return;
 	}
 	gather_add(w, m);

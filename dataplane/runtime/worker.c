@@ -5,7 +5,7 @@
  * is nothing to do:
  *
  *   source_poll()       a burst from each queue         ─┐
- *   handover_receive()  bursts from other workers       ─┼─► burst_run(): the pipeline's stages
+ *   steer_receive()  bursts from other workers       ─┼─► burst_run(): the pipeline's stages
  *   again_run()         packets that a burst held back  ─┘
  *   options.poll()      what comes in other ways
  */
@@ -110,11 +110,11 @@ struct rte_mbuf *sy_packet_alloc(struct sy_worker *w)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-static void burst_run(struct sy_worker *w, unsigned n, bool handed_over)
+static void burst_run(struct sy_worker *w, unsigned n, bool steered)
 {
 	struct sy_burst *b = &w->private->burst;
 	b->count = n;
-	b->handed_over = handed_over;
+	b->steered = steered;
 	memset(b->next, SY_NEXT_LOOKUP, n);
 	memset(b->via, 0, n * sizeof(b->via[0]));
 	for (const struct sy_stage *s = w->rt->options.pipeline; s->name; s++)
@@ -123,7 +123,7 @@ static void burst_run(struct sy_worker *w, unsigned n, bool handed_over)
 		if (!sy_next_has_left(b->next[i])) /* no stage wanted it */
 			sy_burst_drop(w, b, i, SY_DROP_UNKNOWN_DESTINATION);
 	transmit_flush(w);
-	handover_push(w);
+	steer_push(w);
 	SY_COUNT(w->counters.bursts, 1);
 }
 
@@ -190,8 +190,8 @@ uint64_t sy_worker_seen_ns(const struct sy_worker *w)
 	uint64_t seen = w->now_ns;
 	for (unsigned i = 0; i < p->sources; i++)
 		seen = p->source[i].seen.ns < seen ? p->source[i].seen.ns : seen;
-	if (w->rt->workers > 1 && p->handed.seen_ns < seen)
-		seen = p->handed.seen_ns;
+	if (w->rt->workers > 1 && p->steered.seen_ns < seen)
+		seen = p->steered.seen_ns;
 	return seen;
 }
 
@@ -263,7 +263,7 @@ unsigned sy_packet_buffers(const struct sy_runtime *rt)
 }
 
 /* Runs the packets of sy_packet_again(), after the bursts that held them back. What it hands over
- * follows what those bursts handed over. Packets that it gives again itself wait for the next
+ * follows what those bursts steered over. Packets that it gives again itself wait for the next
  * turn. */
 static void again_run(struct sy_worker *w)
 {
@@ -303,21 +303,21 @@ bool worker_poll(struct sy_worker *w)
 	worker_clock_read(w);
 	poll_note(w);
 	w->link_epoch = (uint64_t)SY_RCU_READ(w->rt->links_changed) << 40 | p->now_s;
-	handover_begin(w);
+	steer_begin(w);
 	for (unsigned i = 0; i < p->sources; i++)
 		work |= source_poll(w, &p->source[i]);
 	for (unsigned from = 0; from < w->rt->workers; from++)
 		if (from != w->id)
 			work |= transmit_ring_poll(w, from);
-	for (unsigned n; (n = handover_receive(w, &p->burst)) > 0; work = true)
+	for (unsigned n; (n = steer_receive(w, &p->burst)) > 0; work = true)
 		burst_run(w, n, true);
-	handover_seen(w);
+	steer_note_seen(w);
 	if (p->again.count)
 		again_run(w);
 	if (w->rt->options.poll)
 		work |= w->rt->options.poll(w);
-	handover_notify(w);
-	handover_flush(w);
+	steer_notify(w);
+	steer_flush(w);
 	if (SY_READ(p->call)) {
 		call_run(w);
 		work = true;
@@ -333,7 +333,7 @@ bool worker_poll(struct sy_worker *w)
 	if (w->tsc - p->round_tsc >= p->round_cycles)
 		round_run(w);
 	transmit_flush(w); /* packets from calls, rounds and waiting */
-	handover_flush(w);
+	steer_flush(w);
 	if (SY_UNLIKELY(p->shaped))
 		work |= shaping_poll(w);
 	return work || p->again.count; /* rounds give packets too */

@@ -29,7 +29,7 @@
 #define UNRESOLVED_MAX            1024 /* of a worker */
 #define WORKER_NEIGHBOUR_REQUESTS 256  /* pending requests to the control thread */
 
-/* The next burst of packets that other workers handed over. It is known before its turn, so its
+/* The next burst of packets that other workers steered over. It is known before its turn, so its
  * packets are prefetched while the worker works on others. Between polls it is empty. */
 struct next_burst {
 	struct rte_mbuf *mbuf[SY_BURST];
@@ -148,18 +148,18 @@ struct sy_worker_private {
 	unsigned sources;
 
 	struct sy_gather transmit[SY_MAX_PORTS];
-	uint32_t transmit_ports;            /* bit per port with gathered packets */
-	uint32_t shaped;                    /* bit per port whose queues it owns: shaping.c */
-	struct outbound *hand_over;         /* [workers] */
-	struct sy_gather *transmit_by;      /* [workers]: for the owner of the queue */
-	uint64_t hand_over_to, transmit_to; /* bit per worker */
+	uint32_t transmit_ports;        /* bit per port with gathered packets */
+	uint32_t shaped;                /* bit per port whose queues it owns: shaping.c */
+	struct outbound *steer_out;     /* [workers] */
+	struct sy_gather *transmit_by;  /* [workers]: for the owner of the queue */
+	uint64_t steer_to, transmit_to; /* bit per worker */
 	struct again again;
 	struct next_burst next;
 	struct {
 		uint64_t seen_ns;   /* all that came into the rings before is seen */
 		uint64_t marked_ns; /* likewise, after `polls` */
 		unsigned polls;
-	} handed;
+	} steered;
 	struct sy_burst burst;
 
 	struct sampler sampler;
@@ -191,7 +191,7 @@ void workers_note_queues(struct sy_runtime *rt);
 int workers_start(struct sy_runtime *rt, struct sy_error *err);
 void workers_stop(struct sy_runtime *rt);
 /* After workers_stop(): finishes, on the caller's thread, received packets and packets that workers
- * handed to each other. Packets that wait for a neighbour are dropped. */
+ * steered to each other. Packets that wait for a neighbour are dropped. */
 void workers_drain(struct sy_runtime *rt);
 void workers_close(struct sy_runtime *rt);
 /* Control thread: a neighbour that packets may wait for has changed. */
@@ -241,29 +241,29 @@ void posts_run(struct sy_worker *w);
 /* Control thread: calls done() of all posts that have run. */
 void posts_finish(struct sy_runtime *rt);
 
-/* ---- handover.c ------------------------------------------------------------------------------ */
+/* ---- steer.c --------------------------------------------------------------------------------- */
 
-int handover_open(struct sy_runtime *rt, struct sy_error *err);
-void handover_close(struct sy_runtime *rt);
-bool handover_is_empty(const struct sy_worker *w);
-/* The turn's bursts are over: informs the other workers that their handed-over packets have left.
+int steer_open(struct sy_runtime *rt, struct sy_error *err);
+void steer_close(struct sy_runtime *rt);
+bool steer_is_empty(const struct sy_worker *w);
+/* The turn's bursts are over: informs the other workers that their steered-over packets have left.
  */
-void handover_notify(struct sy_worker *w);
+void steer_notify(struct sy_worker *w);
 /* Gathers a packet, whose m->port is the egress port, for the owner of a queue of that port;
  * returns its position in the ring to that worker. */
-uint32_t handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m);
+uint32_t steer_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m);
 /* Has the owner sent all up to this position? */
-bool handover_transmitted(const struct sy_worker *w, unsigned owner, uint32_t position);
-/* A turn begins: looks for packets that other workers have handed over. */
-void handover_begin(struct sy_worker *w);
-/* Takes the next handed-over packets, at most SY_BURST, into a burst; returns how many. */
-unsigned handover_receive(struct sy_worker *w, struct sy_burst *b);
+bool steer_transmitted(const struct sy_worker *w, unsigned owner, uint32_t position);
+/* A turn begins: looks for packets that other workers have steered over. */
+void steer_begin(struct sy_worker *w);
+/* Takes the next steered-over packets, at most SY_BURST, into a burst; returns how many. */
+unsigned steer_receive(struct sy_worker *w, struct sy_burst *b);
 /* After them: until when has all been seen that came into the rings? (sy_worker_seen_ns()) */
-void handover_seen(struct sy_worker *w);
+void steer_note_seen(struct sy_worker *w);
 /* Sends the packets gathered for other workers, where there are many. */
-void handover_push(struct sy_worker *w);
+void steer_push(struct sy_worker *w);
 /* Sends all of them, and wakes sleeping workers. */
-void handover_flush(struct sy_worker *w);
+void steer_flush(struct sy_worker *w);
 
 /* ---- transmit.c ------------------------------------------------------------------------------ */
 

@@ -22,8 +22,8 @@ void worker_sources_wake(struct sy_worker *w)
 static bool worker_is_idle(const struct sy_worker *w)
 {
 	const struct sy_worker_private *p = w->private;
-	return handover_is_empty(w) && !SY_READ(p->call) && !SY_READ(p->posts) &&
-	       !SY_READ(p->stop) && SY_READ(p->neighbours_changed) == p->neighbours_seen &&
+	return steer_is_empty(w) && !SY_READ(p->call) && !SY_READ(p->posts) && !SY_READ(p->stop) &&
+	       SY_READ(p->neighbours_changed) == p->neighbours_seen &&
 	       (!w->rt->options.is_idle || w->rt->options.is_idle(w));
 }
 

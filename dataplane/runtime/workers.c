@@ -99,7 +99,7 @@ int workers_open(struct sy_runtime *rt, struct sy_error *err)
 	}
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
 		rt->slot_worker[slot] = (uint8_t)(slot % rt->workers);
-	return handover_open(rt, err);
+	return steer_open(rt, err);
 }
 
 void workers_note_queues(struct sy_runtime *rt)
@@ -198,7 +198,7 @@ void workers_close(struct sy_runtime *rt)
 {
 	if (!rt->worker)
 		return;
-	handover_close(rt);
+	steer_close(rt);
 	for (unsigned i = 0; i < rt->workers; i++) {
 		struct sy_worker_private *p = rt->worker[i].private;
 		if (!p)

@@ -189,7 +189,7 @@ func fill(f *dptest.Forwarder) {
 	f.Ports = []*fpb.Port{{Name: "eth0", Backend: "xsk", Mac: []byte{2, 0, 0, 0, 0, 1}, Mtu: 1500, Up: true, Queues: 2,
 		RxPackets: 1, RxBytes: 2, TxPackets: 3, TxBytes: 4, RxMissed: 5, TxFailed: 6, DirectorSteered: 7,
 		DirectorPassed: 8, DirectorDropped: 9}, {Name: "eth1", Backend: "ethdev", Problem: "the interface was deleted"}}
-	f.Workers = []*fpb.Worker{{Id: 0, Slots: 128, Sessions: 9, RxPackets: 10, TxPackets: 11, HandedOut: 12, HandedIn: 13, Remote: 14,
+	f.Workers = []*fpb.Worker{{Id: 0, Slots: 128, Sessions: 9, RxPackets: 10, TxPackets: 11, SteeredOut: 12, SteeredIn: 13, Remote: 14,
 		BusyCycles: 250, IdleCycles: 750, Sleeps: 3}, {Id: 1, Slots: 128}}
 	f.Slots = []*fpb.Slot{{Slot: 0, Worker: 0, Sessions: 4, Capacity: 4096, Packets: 99}, {Slot: 1, Worker: 1, Capacity: 4096}}
 }

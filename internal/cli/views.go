@@ -369,8 +369,8 @@ func viewPort(p *dpclient.Port) portView {
 func viewWorker(w *dpclient.Worker) workerView {
 	return workerView{
 		ID: w.GetId(), Slots: w.GetSlots(), Sessions: w.GetSessions(), RxPackets: w.GetRxPackets(),
-		TxPackets: w.GetTxPackets(), SteeredOut: w.GetHandedOut(), SteeredIn: w.GetHandedIn(),
-		HandedOut: w.GetHandedOut(), HandedIn: w.GetHandedIn(), Remote: w.GetRemote(),
+		TxPackets: w.GetTxPackets(), SteeredOut: w.GetSteeredOut(), SteeredIn: w.GetSteeredIn(),
+		HandedOut: w.GetSteeredOut(), HandedIn: w.GetSteeredIn(), Remote: w.GetRemote(),
 		BusyCycles: w.GetBusyCycles(), IdleCycles: w.GetIdleCycles(), Sleeps: w.GetSleeps(),
 	}
 }

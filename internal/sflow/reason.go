@@ -43,7 +43,7 @@ var reasons = map[string]uint32{
 	"reset-rate":    trafficShaping,
 	"no-local-port": noBufferSpace, "no-pool-port": noBufferSpace, "table-full": noBufferSpace, "tx-full": noBufferSpace,
 	"shaping-full": trafficShaping, "shaping-early": trafficShaping,
-	"handover-full": noBufferSpace, "event-full": noBufferSpace, "no-buffer": noBufferSpace, "neighbour-queue": noBufferSpace,
+	"steering-full": noBufferSpace, "event-full": noBufferSpace, "no-buffer": noBufferSpace, "neighbour-queue": noBufferSpace,
 	"no-route": netUnreachable, "blackhole": blackholeRoute, "no-neighbour": unresolvedNeighbour,
 	"ttl-expired": ttlExceeded, "too-big": packetTooBig,
 }

@@ -11,7 +11,7 @@ from checks.lint import lost_prefetches
         ("static inline void table_prefetch(const struct table *t)", True),
         ("static void prefetch_next(void);", True),
         ("static SY_PREFETCH_INLINE void table_prefetch(const struct table *t)", False),
-        ("void sy_handover_prefetch(struct sy_worker *w, unsigned n);", False),
+        ("void sy_steer_prefetch(struct sy_worker *w, unsigned n);", False),
         ("static unsigned prefetched(void)", False),
     ],
 )

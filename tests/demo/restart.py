@@ -24,7 +24,7 @@ PICTURE = """
 """
 HTTP, DOWNLOADS, UDP = 2000, 200, 1000
 # Drops that an overloaded machine may cause; TCP repairs them.
-EXPECTED_DROPS = {"tx-full", "handover-full"}
+EXPECTED_DROPS = {"tx-full", "steering-full"}
 SOURCES = {"crashed": "was killed", "stopped": "was stopped", "handed-over": "handed over"}
 KINDS = {"http": "HTTP", "download": "download", "udp": "UDP"}
 

@@ -353,7 +353,7 @@ void fuzz_traffic_settle(struct fuzz_traffic *w)
 	t->fast = probe_counts.fast;
 	t->originated = probe_counts.originated;
 	for (unsigned i = 0; i < r->rt->workers; i++)
-		t->handed += r->rt->worker[i].counters.handed_in;
+		t->handed += r->rt->worker[i].counters.steered_in;
 	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++) {
 		t->drop[reason] = harness_drops(r, reason);
 		t->dropped += t->drop[reason];

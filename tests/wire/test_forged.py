@@ -32,7 +32,7 @@ families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
 # bad-tcp-state: SYN-ACKs of clients, SYNs of servers. no-session: packets after the end.
 DROPS = pytest.mark.drops(
     *("bad-tcp-state", "reset-rate", "syn-proof", "opening", "no-session", "too-big"),
-    "handover-full",
+    "steering-full",
 )
 
 

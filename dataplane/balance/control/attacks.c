@@ -89,7 +89,7 @@ static uint64_t count_drops(const struct sy_balance *b, const enum sy_drop *reas
 
 static uint64_t count_missed(const struct sy_balance *b)
 {
-	uint64_t sum = COUNT_DROPS(b, SY_DROP_HANDOVER_FULL, SY_DROP_NO_BUFFER, SY_DROP_OVERLOAD);
+	uint64_t sum = COUNT_DROPS(b, SY_DROP_STEERING_FULL, SY_DROP_NO_BUFFER, SY_DROP_OVERLOAD);
 	for (unsigned i = 0; i < sy_port_count(b->rt); i++) {
 		struct sy_port_stats stats;
 		sy_port_get_stats(b->rt, i, &stats);

@@ -461,8 +461,8 @@ int list_workers(struct sy_balance *b, const pb_request *q, struct arena *a, pb_
 		w->id = i;
 		w->rx_packets = SY_READ(c->rx_packets);
 		w->tx_packets = SY_READ(c->tx_packets);
-		w->handed_out = SY_READ(c->handed_out);
-		w->handed_in = SY_READ(c->handed_in);
+		w->steered_out = SY_READ(c->steered_out);
+		w->steered_in = SY_READ(c->steered_in);
 		w->remote = SY_READ(c->remote);
 		w->busy_cycles = SY_READ(c->busy_cycles);
 		w->idle_cycles = SY_READ(c->idle_cycles);

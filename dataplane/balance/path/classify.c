@@ -49,12 +49,12 @@ static bool classify_untag(struct rte_mbuf *m, struct sy_view *v)
 }
 
 /* Is the frame's destination the MAC address of the port that received it? Of a frame that was
- * handed over, the other worker has checked this. */
+ * steered, the other worker has checked this. */
 static inline bool is_to_port_mac(const struct sy_burst *burst, const uint8_t *frame)
 {
 	uint64_t head;
 	memcpy(&head, frame, sizeof(head)); /* the destination, and two bytes of the source */
-	return (head ^ burst->mac) << 16 == 0 || burst->handed_over;
+	return (head ^ burst->mac) << 16 == 0 || burst->steered;
 }
 
 /* Sets a packet's direction, slot and hash, by its view. */
@@ -114,7 +114,7 @@ classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		return SY_DROP_OTHER_HOST;
 	if (!is_plain) {
 		if (v->fragment != SY_FRAGMENT_NONE) {
-			/* Earlier packets go first: this one may be handed over at once. */
+			/* Earlier packets go first: this one may be steered at once. */
 			remote_classify(w, burst, i);
 			enum sy_drop reason = fragment_classify(w, burst, i);
 			if (reason != SY_DROP_NONE || sy_next_has_left(burst->next[i]))

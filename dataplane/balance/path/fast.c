@@ -357,7 +357,7 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 		unsigned end =
 		        first + FAST_GROUP < burst->count ? first + FAST_GROUP : burst->count;
 		unsigned n = fast_gather(w, c, burst, first, end, at, &behind);
-		sy_handover_prefetch(w, end - first);
+		sy_steer_prefetch(w, end - first);
 		for (unsigned k = 0; k < n; k++) {
 			enum sy_next next = fast_candidate(w, burst, &pass, c, &at[k], behind);
 			burst->next[at[k].i] = (uint8_t)next;

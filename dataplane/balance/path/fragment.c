@@ -464,13 +464,13 @@ enum sy_drop fragment_classify(struct sy_worker *w, struct sy_burst *burst, unsi
 	struct note *on_it = note_of(burst->mbuf[i]);
 	if (v->proto == SY_PROTO_ICMP || v->proto == SY_PROTO_ICMPV6)
 		return SY_DROP_ICMP_FRAGMENT;
-	if (!burst->handed_over || !on_it->known) {
+	if (!burst->steered || !on_it->known) {
 		const struct sy_tuple key = key_of(v);
 		uint64_t hash = sy_hash_tuple(&b->key, &key);
 		burst->slot[i] = (uint8_t)(hash >> 8);
 		if (sy_slot_worker(b->rt, burst->slot[i]) != w->id) {
 			*on_it = (struct note){0};
-			sy_burst_hand_over(w, burst, i);
+			sy_burst_steer(w, burst, i);
 			return SY_DROP_NONE;
 		}
 		enum sy_drop reason = datagram_add(w, burst, i, (uint32_t)(hash >> 32), &key);

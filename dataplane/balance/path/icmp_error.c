@@ -24,8 +24,8 @@
 #include "client_mtu.h"
 #include "forward.h"
 #include "icmp.h"
-#include "splice.h"
 #include "snat.h"
+#include "splice.h"
 
 struct complaint {
 	struct sy_quote quote;    /* of the packet whose sender shall get the error */
@@ -104,7 +104,7 @@ void icmp_error_steer(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	}
 	burst->slot[i] = c.slot;
 	if (sy_slot_worker(b->rt, c.slot) != w->id)
-		sy_burst_hand_over(w, burst, i);
+		sy_burst_steer(w, burst, i);
 }
 
 /* The session that the error is about; NULL: none. */

@@ -16,8 +16,8 @@
 #define FLOW_BITS 4
 
 struct remote {
-	/* By slot and flow: sy_handover_position() after its last packet that was handed over. */
-	uint32_t handed[SY_SLOTS << FLOW_BITS];
+	/* By slot and flow: sy_steer_position() after its last packet that was steered. */
+	uint32_t steered[SY_SLOTS << FLOW_BITS];
 	uint32_t left[SY_MAX_WORKERS]; /* by owner, when last read */
 };
 
@@ -40,24 +40,23 @@ static inline uint32_t *remote_position(struct remote *r, const struct sy_burst 
 {
 	/* hash bits that the index does not use */
 	unsigned flow = (unsigned)(burst->hash[i] >> 16) & ((1u << FLOW_BITS) - 1);
-	return &r->handed[(unsigned)burst->slot[i] << FLOW_BITS | flow];
+	return &r->steered[(unsigned)burst->slot[i] << FLOW_BITS | flow];
 }
 
 /* Positions are modulo 2^32. Those not checked for long must not seem to be ahead. */
 #define POSITIONS_APART (UINT32_C(1) << 30)
 
-static void remote_hand_over(struct sy_worker *w, struct remote *r, struct sy_burst *burst,
-                             unsigned i)
+static void remote_steer(struct sy_worker *w, struct remote *r, struct sy_burst *burst, unsigned i)
 {
 	unsigned owner = sy_slot_worker(w->rt, burst->slot[i]);
-	sy_burst_hand_over(w, burst, i);
-	uint32_t position = sy_handover_position(w, owner);
+	sy_burst_steer(w, burst, i);
+	uint32_t position = sy_steer_position(w, owner);
 	*remote_position(r, burst, i) = position;
 	if (SY_UNLIKELY(position - r->left[owner] > POSITIONS_APART))
-		r->left[owner] = sy_handover_left(w, owner);
+		r->left[owner] = sy_steer_left(w, owner);
 }
 
-/* Have all packets of this flow that were handed over left? The owner's cache line is read only if
+/* Have all packets of this flow that were steered left? The owner's cache line is read only if
  * some had not left when it was last read. */
 static inline bool remote_is_next(const struct sy_worker *w, struct remote *r,
                                   const struct sy_burst *burst, unsigned i)
@@ -66,7 +65,7 @@ static inline bool remote_is_next(const struct sy_worker *w, struct remote *r,
 	unsigned owner = SY_READ(w->slot_worker[burst->slot[i]]);
 	if (SY_LIKELY((int32_t)(position - r->left[owner]) <= 0))
 		return true;
-	r->left[owner] = sy_handover_left(w, owner);
+	r->left[owner] = sy_steer_left(w, owner);
 	return (int32_t)(position - r->left[owner]) <= 0;
 }
 
@@ -219,7 +218,7 @@ static void remote_run(struct sy_worker *w, struct remote *r, struct sy_burst *b
 		remote_gather(b, burst, bw->share, at + first, n, group);
 		for (unsigned k = 0; k < n; k++) {
 			if (!remote_packet(w, burst, &tx, r, &group[k], now)) {
-				remote_hand_over(w, r, burst, group[k].i);
+				remote_steer(w, r, burst, group[k].i);
 				continue;
 			}
 			forwarded++;
@@ -242,7 +241,7 @@ void remote_classify(struct sy_worker *w, struct sy_burst *burst, unsigned n)
 	}
 	for (unsigned k = 0; k < count; k++)
 		if (r) /* it notes positions, for when queues suffice again */
-			remote_hand_over(w, r, burst, at[k]);
+			remote_steer(w, r, burst, at[k]);
 		else
-			sy_burst_hand_over(w, burst, at[k]);
+			sy_burst_steer(w, burst, at[k]);
 }

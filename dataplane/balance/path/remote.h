@@ -2,7 +2,7 @@
 /*
  * Remote-owned sessions: packets of other workers' slots (docs/design/0017-remote-sessions.md).
  * Plain packets of established sessions are forwarded where they arrive, by the owner's record. All
- * others are handed over.
+ * others are steered.
  */
 #ifndef REMOTE_H
 #define REMOTE_H
@@ -11,7 +11,7 @@
 
 struct remote;
 
-/* Creates a worker's state. *out stays NULL if all packets are handed over: there is only one
+/* Creates a worker's state. *out stays NULL if all packets are steered: there is only one
  * worker, or records cannot be read safely. Returns 0 or -ENOMEM. */
 int remote_create(struct remote **out, unsigned workers);
 /* r may be NULL. */

@@ -226,7 +226,7 @@ static void test_every_way(void **state)
 			assert_memory_equal(&after, &traffic, sizeof(after));
 		}
 		if (cycle)
-			assert_true(f->harness.rt->worker[1].counters.handed_in > 0);
+			assert_true(f->harness.rt->worker[1].counters.steered_in > 0);
 	}
 }
 

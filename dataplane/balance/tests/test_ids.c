@@ -140,7 +140,7 @@ static void test_local_gone(void **state)
 }
 
 /* A hand-over trusts the file: the sessions are there, and end like those of any removed server. */
-static void test_handed_over(void **state)
+static void test_steered(void **state)
 {
 	struct flows *f = *state;
 	struct flow flow[FLOW_SERVICES];
@@ -204,7 +204,7 @@ static void image_write(void *image)
 
 /* The successor reads the dictionary after servers of the snapshot were removed and before others
  * are added: no id means different servers to it and to its predecessor. */
-static void test_handed_over_late(void **state)
+static void test_steered_late(void **state)
 {
 	struct flows *f = *state;
 	struct flow flow[FLOW_SERVICES], fresh[FLOW_SERVERS];
@@ -425,18 +425,10 @@ static void test_name_lost(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(test_order),
-	        TEST(test_server_gone),
-	        TEST(test_local_gone),
-	        TEST(test_handed_over),
-	        TEST(test_removed_and_back),
-	        TEST(test_local_back),
-	        TEST(test_rolled_back),
-	        TEST(test_no_id_left),
-	        TEST(test_exchanged),
-	        TEST(test_handed_over_late),
-	        TEST(test_name_lost),
-	        TEST(test_no_name_left),
+	        TEST(test_order),        TEST(test_server_gone),      TEST(test_local_gone),
+	        TEST(test_steered),      TEST(test_removed_and_back), TEST(test_local_back),
+	        TEST(test_rolled_back),  TEST(test_no_id_left),       TEST(test_exchanged),
+	        TEST(test_steered_late), TEST(test_name_lost),        TEST(test_no_name_left),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -260,7 +260,7 @@ static void test_begins_to_queue(void **state)
 	limit_put_engine(f, 0, "a", PLENTY, ATOMIC);
 	struct endpoint *e = &f->harness.b->endpoint[flow.server_id];
 	const struct sy_worker_counters *c = &f->harness.rt->worker[0].counters;
-	const uint64_t here = c->remote, over = c->handed_out;
+	const uint64_t here = c->remote, over = c->steered_out;
 	const uint64_t passed = limit_show(f, "a").passed;
 	const uint8_t limited = e->limited;
 	assert_true(limited & LIMITED_QUEUED(SESSION_CLIENT));
@@ -271,7 +271,7 @@ static void test_begins_to_queue(void **state)
 	output_drain(f, &out);
 	assert_int_equal(out.count, 1);
 	assert_int_equal(c->remote, here);
-	assert_int_equal(c->handed_out, over + 1);
+	assert_int_equal(c->steered_out, over + 1);
 	assert_int_equal(limit_show(f, "a").passed, passed + 1);
 	for (unsigned w = 0; w < WORKERS; w++)
 		assert_int_equal(f->harness.b->worker[w].burst.queued, 0);

@@ -237,7 +237,7 @@ static void test_threads(void **state)
 		output_drain(f, &out);
 		lost = harness_drops(&f->harness, SY_DROP_LIMIT_EXCEEDED);
 		const uint64_t full = harness_drops(&f->harness, SY_DROP_EVENT_FULL) +
-		                      harness_drops(&f->harness, SY_DROP_HANDOVER_FULL);
+		                      harness_drops(&f->harness, SY_DROP_STEERING_FULL);
 		assert_int_equal(out.count + lost + full, ALL);
 		assert_int_equal(out.misplaced, 0);
 		assert_int_equal(in_device(f), 0);

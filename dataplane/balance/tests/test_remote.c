@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packets of another worker's sessions: forwarded by the worker that receives them, or handed over,
+/* Packets of another worker's sessions: forwarded by the worker that receives them, or steered,
  * and kept in order. All packets arrive at worker 0; worker 1 owns the sessions. */
 #include <arpa/inet.h>
 #include <setjmp.h>
@@ -46,7 +46,7 @@ static void open_remote(struct flows *f, struct flow *flow, unsigned service, ui
 	*port = (uint16_t)(flow->port + 1);
 }
 
-/* How many remote-owned packets worker 0 has forwarded and handed over so far. */
+/* How many remote-owned packets worker 0 has forwarded and steered so far. */
 struct deals {
 	uint64_t here, over;
 };
@@ -54,7 +54,7 @@ struct deals {
 static struct deals deals_now(struct flows *f)
 {
 	const struct sy_worker_counters *c = &worker(f, 0)->counters;
-	return (struct deals){c->remote, c->handed_out};
+	return (struct deals){c->remote, c->steered_out};
 }
 
 static void dealt(struct flows *f, struct deals *before, uint64_t here, uint64_t over)
@@ -107,7 +107,7 @@ static void test_watched(void **state)
 }
 
 /* With fewer queues than workers, another worker would send what the owner forwards: all packets
- * are handed over. */
+ * are steered. */
 static void test_without_queues(void **state)
 {
 	struct flows *f = *state;
@@ -121,7 +121,7 @@ static void test_without_queues(void **state)
 	dealt(f, &deals, 0, 2);
 }
 
-/* A packet from this side is handed over, and the owner decides what becomes of it. */
+/* A packet from this side is steered, and the owner decides what becomes of it. */
 static void check_over(struct flows *f, const struct frame *in, enum session_direction from)
 {
 	struct deals deals = deals_now(f);
@@ -259,7 +259,7 @@ static void left_in_order(struct flows *f, uint32_t first, uint32_t last)
 	assert_null(harness_collect(&f->harness, HARNESS_LAN));
 }
 
-/* One packet that is handed over. */
+/* One packet that is steered. */
 static void arrive_over(struct flows *f, const struct flow *flow, uint32_t seq)
 {
 	struct endpoint *e = inspect_endpoint(f->harness.b, flow->server_id);
@@ -301,7 +301,7 @@ static void test_order(void **state)
 	}
 }
 
-/* In one burst: forwarded packets leave before the FIN that is handed over after them, and no
+/* In one burst: forwarded packets leave before the FIN that is steered after them, and no
  * packet passes the FIN. */
 static void test_order_of_a_burst(void **state)
 {

@@ -325,7 +325,7 @@ static void test_two_workers(void **state)
 	f->options.queues = 2;
 	flows_reopen(f, 2, 0, false);
 	check_all(f);
-	assert_int_not_equal(f->harness.rt->worker[0].counters.handed_out, 0);
+	assert_int_not_equal(f->harness.rt->worker[0].counters.steered_out, 0);
 }
 
 /* ---- persistence ----------------------------------------------------------------------------- */

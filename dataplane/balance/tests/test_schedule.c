@@ -17,7 +17,7 @@ static void check_load(struct fixture *f, int scheduler)
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(active(f, i), scheduler == S(LC) ? 100 : 40 * (1 + i));
 	for (unsigned w = 0; w < 2; w++)
-		assert_true(f->harness.rt->worker[w].counters.handed_in > 0 || w == 0);
+		assert_true(f->harness.rt->worker[w].counters.steered_in > 0 || w == 0);
 }
 
 static void test_lc(void **state)

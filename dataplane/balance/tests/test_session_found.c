@@ -157,7 +157,7 @@ static void take(struct session_store *s, uint64_t ticket, enum session_source s
 	assert_int_equal(session_store_found(s)->source, source);
 }
 
-static void tables_are_handed_over(void **state)
+static void tables_are_passed_on(void **state)
 {
 	uint64_t count[SESSION_RESULT_COUNT];
 	struct session_validator validator;
@@ -205,7 +205,7 @@ static void tables_are_handed_over(void **state)
 }
 
 /* A pair is one session in two records. A table of pairs may have no free record. */
-static void pairs_are_handed_over(void **state)
+static void pairs_are_steered(void **state)
 {
 	struct session hot[2] = {{.state = SESSION_SYN_SENT, .client_port = 1}, {.client_port = 2}};
 	const struct session_cold cold[2] = {{.created = 1}, {.created = 1}};
@@ -356,8 +356,8 @@ int main(void)
 	        TEST(a_clean_stop_is_found_once),
 	        TEST(a_damaged_seal_is_a_crash),
 	        TEST(time_away_counts),
-	        TEST(tables_are_handed_over),
-	        TEST(pairs_are_handed_over),
+	        TEST(tables_are_passed_on),
+	        TEST(pairs_are_steered),
 	        TEST(what_is_not_for_us_is_not_taken),
 	        TEST(another_file_is_not_taken),
 	        TEST(what_is_not_settled_is_validated),

@@ -118,7 +118,7 @@ struct balance_worker {
 	struct burst_state burst;
 	uint16_t ipv4_id;                    /* of the last IPv4 header that we made */
 	struct fragments *fragments;         /* fragment.h */
-	struct remote *remote;               /* remote.h; NULL: packets are handed over */
+	struct remote *remote;               /* remote.h; NULL: packets are steered */
 	struct originated_rates originated;  /* of the packets that we originate */
 	struct opening_queue *opening_queue; /* opening_queue.h */
 	struct overload overload;

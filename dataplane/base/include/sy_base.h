@@ -498,7 +498,7 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "a queue of the port's shaping grows long, and has early drops: TCP then slows down")    \
 	X(PORT_DOWN, "port-down",                                                                  \
 	  "the egress port is down: see `ip link` and `steelyard get ports`")                      \
-	X(HANDOVER_FULL, "handover-full",                                                          \
+	X(STEERING_FULL, "steering-full",                                                          \
 	  "the ring to the slot's worker is full: that worker is overloaded (`steelyard get "      \
 	  "workers`); give "                                                                       \
 	  "the forwarder more --workers")                                                          \

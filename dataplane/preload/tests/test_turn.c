@@ -175,7 +175,7 @@ static void test_an_answer_behind_others(void **state)
 	answer_comes(&ring);
 }
 
-static void test_an_answer_that_is_handed_over(void **state)
+static void test_an_answer_that_is_steered(void **state)
 {
 	answer_comes(&inbox);
 }
@@ -212,7 +212,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_an_answer_behind_others),
-	        cmocka_unit_test(test_an_answer_that_is_handed_over),
+	        cmocka_unit_test(test_an_answer_that_is_steered),
 	        cmocka_unit_test(test_a_ring_that_is_never_empty),
 	        cmocka_unit_test(test_an_empty_ring),
 	};

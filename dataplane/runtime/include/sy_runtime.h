@@ -236,8 +236,8 @@ const char *sy_runtime_refusal(const struct sy_runtime *rt);
 /* The pipeline's counters, per worker. The control thread reads them with relaxed atomics. */
 struct sy_worker_counters {
 	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
-	uint64_t bursts, handed_out, handed_in;
-	uint64_t remote; /* packets of other workers' slots, not handed over; written by the
+	uint64_t bursts, steered_out, steered_in;
+	uint64_t remote; /* packets of other workers' slots, not steered; written by the
 	                    pipeline */
 	uint64_t busy_cycles, idle_cycles, sleeps, wakeups;
 	uint64_t drop[SY_DROP_COUNT];
@@ -261,7 +261,7 @@ struct sy_worker {
 
 unsigned sy_worker_count(const struct sy_runtime *rt);
 struct sy_worker *sy_worker_at(const struct sy_runtime *rt, unsigned id);
-/* All packets that had come to the worker's queues by this time, or that others had handed over to
+/* All packets that had come to the worker's queues by this time, or that others had steered to
  * it, have been given to the pipeline, or are in this burst. It is behind now_ns while a queue
  * holds more than a burst, and while others' packets have not had their turn: who waits for a
  * packet has waited until then. */
@@ -341,11 +341,11 @@ static inline bool sy_next_is_not_forwarded(uint8_t next)
 }
 
 struct sy_burst {
-	unsigned count;   /* a stage may remove packets that are gone */
-	bool handed_over; /* received from another worker: this worker owns the slots */
-	bool behind;      /* so many more wait where it came from that some may soon be lost */
-	uint64_t mac;     /* of the ingress port, if not handed over: as in memory,
-	                     in the first 6 bytes */
+	unsigned count; /* a stage may remove packets that are gone */
+	bool steered;   /* received from another worker: this worker owns the slots */
+	bool behind;    /* so many more wait where it came from that some may soon be lost */
+	uint64_t mac;   /* of the ingress port, if not steered: as in memory,
+	                   in the first 6 bytes */
 	struct rte_mbuf *mbuf[SY_BURST]; /* mbuf->port: ingress port */
 	uint8_t next[SY_BURST];          /* enum sy_next; receive sets SY_NEXT_LOOKUP */
 	struct sy_view view[SY_BURST];
@@ -371,12 +371,12 @@ static inline uint8_t *sy_frame(struct rte_mbuf *m)
 }
 
 /*
- * Prefetches n more packets of the next burst that other workers have handed over, or as many as
+ * Prefetches n more packets of the next burst that other workers have steered, or as many as
  * there are: they start to move from the other core's cache while this core works on something
  * else. A core can have about two dozen cache lines under way and drops requests beyond that. So
  * the slowest stage calls this, for as many packets at a time as it looks at.
  */
-void sy_handover_prefetch(struct sy_worker *w, unsigned n);
+void sy_steer_prefetch(struct sy_worker *w, unsigned n);
 
 /* Frees the packet, counts the reason, marks it gone. */
 void sy_burst_drop(struct sy_worker *w, struct sy_burst *b, unsigned i, enum sy_drop reason);
@@ -384,21 +384,21 @@ void sy_burst_drop(struct sy_worker *w, struct sy_burst *b, unsigned i, enum sy_
 void sy_packet_drop(struct sy_worker *w, struct rte_mbuf *m, enum sy_drop reason);
 /* Marks packet i for the worker that owns b->slot[i] and marks it gone here. Packets are flushed at
  * the burst's end with one wake-up per burst. If the ring is full, the packet is dropped. */
-void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i);
+void sy_burst_steer(struct sy_worker *w, struct sy_burst *b, unsigned i);
 
 /*
  * Order, for pipelines that forward packets of other workers' slots themselves. Packets that a
- * worker hands over to one owner have consecutive positions, modulo 2^32. sy_handover_position() is
- * one past the last packet handed over so far, this burst included. sy_handover_left() is one past
+ * worker hands over to one owner have consecutive positions, modulo 2^32. sy_steer_position() is
+ * one past the last packet steered so far, this burst included. sy_steer_left() is one past
  * the last packet that has gone to its port or was dropped; it is valid if each worker sends by
  * itself (queues_suffice), and reads another core's cache line. The owner sees the packets that a
  * burst hands over only after the packets that the burst sends have gone to their ports.
  */
-uint32_t sy_handover_position(const struct sy_worker *w, unsigned owner);
-uint32_t sy_handover_left(const struct sy_worker *w, unsigned owner);
+uint32_t sy_steer_position(const struct sy_worker *w, unsigned owner);
+uint32_t sy_steer_left(const struct sy_worker *w, unsigned owner);
 
 /* Gives a held-back packet to the pipeline again after this burst, in a burst that is marked as
- * handed over. False: sixteen bursts of packets are already held back. */
+ * steered. False: sixteen bursts of packets are already held back. */
 bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m);
 /* The same for all of them, in this order, or for none. */
 bool sy_packets_again(struct sy_worker *w, struct rte_mbuf *const *m, unsigned count);

@@ -44,9 +44,9 @@ static void stage_echo(struct sy_worker *w, struct sy_burst *b)
 			continue;
 		b->slot[i] = sy_slot_of(&v->tuple.src, v->tuple.sport);
 		if (sy_slot_worker(w->rt, b->slot[i]) != w->id) {
-			if (b->handed_over)
+			if (b->steered)
 				__atomic_fetch_add(&echo_wrong_worker, 1, __ATOMIC_RELAXED);
-			sy_burst_hand_over(w, b, i);
+			sy_burst_steer(w, b, i);
 		} else if (frame_echo(b->mbuf[i], v)) {
 			b->path[i] = sy_path_lookup(w->rt, &v->tuple.src);
 			b->flow[i] = v->tuple.sport;

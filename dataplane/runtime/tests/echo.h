@@ -9,7 +9,7 @@
 #define SERVER_V6 "2001:db8:77::100"
 
 extern const struct sy_stage echo_pipeline[];
-/* Packets that were handed over to a worker which does not own their slot. */
+/* Packets that were steered to a worker which does not own their slot. */
 extern uint32_t echo_wrong_worker;
 
 /* For child processes: these functions end the process if they fail. */

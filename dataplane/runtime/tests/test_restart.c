@@ -21,7 +21,7 @@ static void stage_route(struct sy_worker *w, struct sy_burst *b)
 		struct sy_addr dst = sy_addr_v4(ip->dst);
 		b->slot[i] = (uint8_t)rte_be_to_cpu_16(ip->id);
 		if (sy_slot_worker(w->rt, b->slot[i]) != w->id) {
-			sy_burst_hand_over(w, b, i);
+			sy_burst_steer(w, b, i);
 			continue;
 		}
 		b->path[i] = sy_path_lookup(w->rt, &dst);

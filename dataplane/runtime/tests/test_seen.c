@@ -13,10 +13,10 @@ static unsigned handed;
 
 static void stage_look(struct sy_worker *w, struct sy_burst *b)
 {
-	if (!b->handed_over)
+	if (!b->steered)
 		seen_ns = sy_worker_seen_ns(w);
 	for (unsigned i = 0; i < b->count; i++) {
-		handed += b->handed_over;
+		handed += b->steered;
 		rte_pktmbuf_free(b->mbuf[i]);
 		b->next[i] = SY_NEXT_PENDING;
 	}
@@ -42,7 +42,7 @@ static struct rte_mbuf *packet(void)
 	return m;
 }
 
-static void hand_over(unsigned count)
+static void steer_out(unsigned count)
 {
 	for (unsigned i = 0; i < count; i++) {
 		struct rte_mbuf *m = packet();
@@ -66,7 +66,7 @@ static void test_what_lies_in_a_ring_is_not_seen(void **state)
 	before = w->now_ns;
 	assert_int_equal(sy_worker_seen_ns(w), before);
 	pass(SECOND);
-	hand_over(3);
+	steer_out(3);
 	handed = 0;
 	turn();
 	assert_int_equal(seen_ns, before); /* its own burst came first */
@@ -82,7 +82,7 @@ static void test_a_ring_that_is_long(void **state)
 	uint64_t before = w->now_ns;
 
 	pass(SECOND);
-	hand_over(2 * most + 5);
+	steer_out(2 * most + 5);
 	handed = 0;
 	for (unsigned i = 1; i <= 2; i++) {
 		turn();
@@ -104,12 +104,12 @@ static void test_a_ring_that_never_ends(void **state)
 
 	pass(SECOND);
 	began = w->now_ns;
-	hand_over(WORKER_FLOW_RING - most);
+	steer_out(WORKER_FLOW_RING - most);
 	while (sy_worker_seen_ns(w) < began) {
 		assert_true(turns++ <= WORKER_FLOW_RING / most + 1);
 		turn();
 		pass(SECOND / 1000);
-		hand_over(most);
+		steer_out(most);
 	}
 	assert_true(turns >= WORKER_FLOW_RING / most);
 	while (ring_count(w->private->flow_in[1]))

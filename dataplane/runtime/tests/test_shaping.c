@@ -32,7 +32,7 @@ static void stage_route(struct sy_worker *w, struct sy_burst *b)
 		struct sy_addr dst = sy_addr_v4(f->ip.dst);
 		b->slot[i] = (uint8_t)f->flow;
 		if (sy_slot_worker(w->rt, b->slot[i]) != w->id) {
-			sy_burst_hand_over(w, b, i);
+			sy_burst_steer(w, b, i);
 			continue;
 		}
 		sy_packet_set_service(b->mbuf[i], f->flow % SERVICES);
@@ -517,7 +517,7 @@ static int setup_narrow(void **state)
 static int teardown(void **state)
 {
 	struct sy_runtime *rt = *state;
-	handover_close(rt);
+	steer_close(rt);
 	assert_int_equal(rte_mempool_in_use_count(rt->pool), 0);
 	sy_runtime_close(rt);
 	return 0;

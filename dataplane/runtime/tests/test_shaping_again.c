@@ -235,7 +235,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	struct sy_runtime *rt = *state;
-	handover_close(rt);
+	steer_close(rt);
 	shaping_close(rt->port[PORT]);
 	assert_int_equal(rte_mempool_in_use_count(rt->pool), 0);
 	rt->port[PORT]->ops = &port_ethdev_ops;

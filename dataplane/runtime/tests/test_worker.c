@@ -41,9 +41,9 @@ static void stage_route(struct sy_worker *w, struct sy_burst *b)
 		struct sy_addr dst = sy_addr_v4(f->ip.dst);
 		b->slot[i] = (uint8_t)f->flow;
 		if (sy_slot_worker(w->rt, b->slot[i]) != w->id) {
-			if (b->handed_over)
+			if (b->steered)
 				__atomic_fetch_add(&wrong_worker, 1, __ATOMIC_RELAXED);
-			sy_burst_hand_over(w, b, i);
+			sy_burst_steer(w, b, i);
 			continue;
 		}
 		b->path[i] = sy_path_lookup(w->rt, &dst);
@@ -112,7 +112,7 @@ static void ring_crowd(struct sy_worker *w, void *ctx)
 static void test_crowded_ring(void **state)
 {
 	struct sy_runtime *rt = *state;
-	const uint64_t *in = &rt->worker[1].counters.handed_in;
+	const uint64_t *in = &rt->worker[1].counters.steered_in;
 	uint64_t before = SY_READ(*in), deadline = sy_clock_ns() + WAIT_NS;
 	struct rte_mbuf *m;
 	behind = 0;
@@ -157,8 +157,8 @@ static void test_hand_over(void **state)
 	}
 	assert_int_equal(wrong_worker, 0);
 	if (rt->workers > 1) {
-		assert_int_equal(SY_READ(rt->worker[0].counters.handed_out), PACKETS / 2);
-		assert_int_equal(SY_READ(rt->worker[1].counters.handed_in), PACKETS / 2);
+		assert_int_equal(SY_READ(rt->worker[0].counters.steered_out), PACKETS / 2);
+		assert_int_equal(SY_READ(rt->worker[1].counters.steered_in), PACKETS / 2);
 	}
 	for (unsigned i = 1; i < SY_DROP_COUNT; i++)
 		assert_int_equal(drops(rt, i), 0);
@@ -609,7 +609,7 @@ static int teardown(void **state)
 {
 	struct sy_runtime *rt = *state;
 	workers_stop(rt);
-	handover_close(rt);
+	steer_close(rt);
 	assert_int_equal(rte_mempool_in_use_count(rt->pool), 0);
 	sy_runtime_close(rt);
 	return 0;

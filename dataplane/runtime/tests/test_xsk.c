@@ -320,7 +320,7 @@ static void echo(unsigned workers, unsigned queues, unsigned ring, bool after_ki
 	if (workers > 1)
 		for (unsigned i = 0; i < workers; i++)
 			assert_true(SY_READ(rt->worker[i].counters.rx_packets) +
-			                    SY_READ(rt->worker[i].counters.handed_in) >
+			                    SY_READ(rt->worker[i].counters.steered_in) >
 			            0);
 	for (unsigned i = 1; i < SY_DROP_COUNT; i++)
 		if (drops(rt, i))

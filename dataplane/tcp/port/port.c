@@ -145,7 +145,7 @@ static void stage_stack(struct sy_worker *w, struct sy_burst *b)
 			__builtin_prefetch(sy_frame(b->mbuf[i + AHEAD]));
 		b->slot[i] = alone ? 0 : frame_slot(b->mbuf[i]);
 		if (!alone && sy_slot_worker(w->rt, b->slot[i]) != w->id) {
-			sy_burst_hand_over(w, b, i);
+			sy_burst_steer(w, b, i);
 			continue;
 		}
 		mine[count++] = b->mbuf[i];

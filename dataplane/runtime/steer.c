@@ -33,9 +33,9 @@ static int worker_open(struct sy_runtime *rt, struct sy_worker *w)
 	struct sy_worker_private *p = w->private;
 	p->flow_in = calloc(rt->workers, sizeof(*p->flow_in));
 	p->transmit_in = calloc(rt->workers, sizeof(*p->transmit_in));
-	p->hand_over = calloc(rt->workers, sizeof(*p->hand_over));
+	p->steer_out = calloc(rt->workers, sizeof(*p->steer_out));
 	p->transmit_by = calloc(rt->workers, sizeof(*p->transmit_by));
-	if (!p->flow_in || !p->transmit_in || !p->hand_over || !p->transmit_by)
+	if (!p->flow_in || !p->transmit_in || !p->steer_out || !p->transmit_by)
 		return -ENOMEM;
 	for (unsigned from = 0; from < rt->workers; from++) {
 		if (from == w->id)
@@ -48,7 +48,7 @@ static int worker_open(struct sy_runtime *rt, struct sy_worker *w)
 	return 0;
 }
 
-int handover_open(struct sy_runtime *rt, struct sy_error *err)
+int steer_open(struct sy_runtime *rt, struct sy_error *err)
 {
 	for (unsigned i = 0; i < rt->workers; i++)
 		if (worker_open(rt, &rt->worker[i]))
@@ -59,7 +59,7 @@ int handover_open(struct sy_runtime *rt, struct sy_error *err)
 	return 0;
 }
 
-void handover_close(struct sy_runtime *rt)
+void steer_close(struct sy_runtime *rt)
 {
 	for (unsigned i = 0; i < rt->workers; i++) {
 		struct sy_worker_private *p = rt->worker[i].private;
@@ -73,15 +73,15 @@ void handover_close(struct sy_runtime *rt)
 		}
 		free(p->flow_in);
 		free(p->transmit_in);
-		free(p->hand_over);
+		free(p->steer_out);
 		free(p->transmit_by);
 		p->flow_in = p->transmit_in = NULL;
-		p->hand_over = NULL;
+		p->steer_out = NULL;
 		p->transmit_by = NULL;
 	}
 }
 
-bool handover_is_empty(const struct sy_worker *w)
+bool steer_is_empty(const struct sy_worker *w)
 {
 	const struct sy_worker_private *p = w->private;
 	for (unsigned from = 0; from < w->rt->workers; from++)
@@ -109,9 +109,9 @@ static struct ring *flow_ring(const struct sy_worker *w, unsigned owner)
 
 static void flow_send(struct sy_worker *w, unsigned owner)
 {
-	struct outbound *o = &w->private->hand_over[owner];
-	SY_COUNT(w->counters.handed_out,
-	         packets_put(w, flow_ring(w, owner), o->mbuf, o->count, SY_DROP_HANDOVER_FULL));
+	struct outbound *o = &w->private->steer_out[owner];
+	SY_COUNT(w->counters.steered_out,
+	         packets_put(w, flow_ring(w, owner), o->mbuf, o->count, SY_DROP_STEERING_FULL));
 	o->count = 0;
 }
 
@@ -157,7 +157,7 @@ static void next_find(struct sy_worker *w)
 	next->prefetched = 0;
 }
 
-void handover_begin(struct sy_worker *w)
+void steer_begin(struct sy_worker *w)
 {
 	struct next_burst *next = &w->private->next;
 	next->from = next->bursts = 0;
@@ -168,21 +168,21 @@ void handover_begin(struct sy_worker *w)
 /* Turns in which a full ring is taken from, whatever comes behind. */
 #define RING_POLLS (WORKER_FLOW_RING / (RING_BURSTS * SY_BURST) + 1)
 
-void handover_seen(struct sy_worker *w)
+void steer_note_seen(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
 	if (!p->next.cut) {
-		p->handed.seen_ns = w->now_ns;
-		p->handed.polls = 0;
-	} else if (p->handed.polls == 0) {
-		p->handed.marked_ns = w->now_ns;
-		p->handed.polls = RING_POLLS;
-	} else if (--p->handed.polls == 0) {
-		p->handed.seen_ns = p->handed.marked_ns;
+		p->steered.seen_ns = w->now_ns;
+		p->steered.polls = 0;
+	} else if (p->steered.polls == 0) {
+		p->steered.marked_ns = w->now_ns;
+		p->steered.polls = RING_POLLS;
+	} else if (--p->steered.polls == 0) {
+		p->steered.seen_ns = p->steered.marked_ns;
 	}
 }
 
-void sy_handover_prefetch(struct sy_worker *w, unsigned n)
+void sy_steer_prefetch(struct sy_worker *w, unsigned n)
 {
 	struct next_burst *next = &w->private->next;
 	for (; n && next->prefetched < next->count; n--) {
@@ -192,22 +192,22 @@ void sy_handover_prefetch(struct sy_worker *w, unsigned n)
 	}
 }
 
-unsigned handover_receive(struct sy_worker *w, struct sy_burst *b)
+unsigned steer_receive(struct sy_worker *w, struct sy_burst *b)
 {
 	struct next_burst *next = &w->private->next;
 	unsigned n = next->count;
 	if (!n)
 		return 0;
-	sy_handover_prefetch(w, PREFETCH_LATE);
+	sy_steer_prefetch(w, PREFETCH_LATE);
 	memcpy(b->mbuf, next->mbuf, n * sizeof(b->mbuf[0]));
 	b->behind = next->behind;
 	next_find(w);
 	next->frame = (size_t)(sy_frame(b->mbuf[0]) - (uint8_t *)b->mbuf[0]);
-	SY_COUNT(w->counters.handed_in, n);
+	SY_COUNT(w->counters.steered_in, n);
 	return n;
 }
 
-void handover_notify(struct sy_worker *w)
+void steer_notify(struct sy_worker *w)
 {
 	const struct sy_worker_private *p = w->private;
 	for (unsigned from = 0; from < w->rt->workers; from++) {
@@ -219,30 +219,30 @@ void handover_notify(struct sy_worker *w)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-uint32_t sy_handover_position(const struct sy_worker *w, unsigned owner)
+uint32_t sy_steer_position(const struct sy_worker *w, unsigned owner)
 {
-	return flow_ring(w, owner)->head + w->private->hand_over[owner].count;
+	return flow_ring(w, owner)->head + w->private->steer_out[owner].count;
 }
 
-uint32_t sy_handover_left(const struct sy_worker *w, unsigned owner)
+uint32_t sy_steer_left(const struct sy_worker *w, unsigned owner)
 {
 	return __atomic_load_n(&flow_ring(w, owner)->left, __ATOMIC_ACQUIRE);
 }
 
-void sy_burst_hand_over(struct sy_worker *w, struct sy_burst *b, unsigned i)
+void sy_burst_steer(struct sy_worker *w, struct sy_burst *b, unsigned i)
 {
 	unsigned owner = sy_slot_worker(w->rt, b->slot[i]);
 	if (owner == w->id) { /* this worker took over the slot after the caller looked */
-		sy_burst_drop(w, b, i, SY_DROP_HANDOVER_FULL);
+		sy_burst_drop(w, b, i, SY_DROP_STEERING_FULL);
 		return;
 	}
 	b->next[i] = SY_NEXT_STEERED;
-	struct outbound *o = &w->private->hand_over[owner];
+	struct outbound *o = &w->private->steer_out[owner];
 	o->mbuf[o->count++] = b->mbuf[i];
-	w->private->hand_over_to |= UINT64_C(1) << owner;
+	w->private->steer_to |= UINT64_C(1) << owner;
 }
 
-uint32_t handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m)
+uint32_t steer_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m)
 {
 	struct sy_gather *g = &w->private->transmit_by[owner];
 	if (g->count == SY_BURST)
@@ -254,7 +254,7 @@ uint32_t handover_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf 
 
 /* A position that was dropped, as the ring was full, is not reached: then all that is there
  * counts. */
-bool handover_transmitted(const struct sy_worker *w, unsigned owner, uint32_t position)
+bool steer_transmitted(const struct sy_worker *w, unsigned owner, uint32_t position)
 {
 	const struct ring *ring = transmit_ring(w, owner);
 	const uint32_t end = ring->head + w->private->transmit_by[owner].count;
@@ -262,26 +262,26 @@ bool handover_transmitted(const struct sy_worker *w, unsigned owner, uint32_t po
 	return (int32_t)(left - position) >= 0 || left == end;
 }
 
-void handover_push(struct sy_worker *w)
+void steer_push(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
-	for (uint64_t to = p->hand_over_to; to; to &= to - 1) {
+	for (uint64_t to = p->steer_to; to; to &= to - 1) {
 		unsigned owner = (unsigned)__builtin_ctzll(to);
-		if (p->hand_over[owner].count >= HANDOVER_LEAST)
+		if (p->steer_out[owner].count >= HANDOVER_LEAST)
 			flow_send(w, owner);
 	}
 }
 
-void handover_flush(struct sy_worker *w)
+void steer_flush(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
-	uint64_t wake = p->hand_over_to | p->transmit_to;
+	uint64_t wake = p->steer_to | p->transmit_to;
 	if (!wake)
 		return;
-	for (uint64_t to = p->hand_over_to; to; to &= to - 1)
+	for (uint64_t to = p->steer_to; to; to &= to - 1)
 		flow_send(w, (unsigned)__builtin_ctzll(to));
 	for (uint64_t to = p->transmit_to; to; to &= to - 1)
 		transmit_send(w, (unsigned)__builtin_ctzll(to));
-	p->hand_over_to = p->transmit_to = 0;
+	p->steer_to = p->transmit_to = 0;
 	workers_wake(w->rt, wake);
 }
