@@ -133,7 +133,7 @@ void grow_tick(void *balance)
 	if (!b->ctl->store || !b->ctl->dictionary.settled || b->ctl->hold)
 		return;
 	grow_release(b);
-	if (b->ctl->growth.again_ns > began)
+	if (b->ctl->growth.retry_ns > began)
 		return;
 	for (unsigned n = 0; n < SY_SLOTS; n++) {
 		uint8_t slot = b->ctl->growth.at++;
@@ -141,7 +141,7 @@ void grow_tick(void *balance)
 		    !session_grow_is_possible(b->ctl->store, slot))
 			continue;
 		if (grow_slot(b, slot) < 0) {
-			b->ctl->growth.again_ns = began + GROW_AGAIN_NS;
+			b->ctl->growth.retry_ns = began + GROW_AGAIN_NS;
 			return;
 		}
 		if (sy_clock_ns() - began > GROW_TURN_NS)

@@ -10,7 +10,7 @@
 #define IPV4_OFFSET  0x1fff
 
 /* The least MTU of a path, which every link has: RFC 791 3.2, RFC 8200 5. */
-static uint16_t mtu_least(bool v4)
+static uint16_t min_mtu(bool v4)
 {
 	return v4 ? 68 : 1280;
 }
@@ -193,7 +193,7 @@ enum sy_drop sy_packet_parse_quote(const uint8_t *frame, const struct sy_view *v
 		if (v->v4 && mtu == 0)
 			q->mtu = mtu_guess(q->ip_len);
 		/* RFC 8201 4: discard it. Receivers raise such IPv4 MTUs at best. */
-		if (q->mtu < mtu_least(v->v4))
+		if (q->mtu < min_mtu(v->v4))
 			return SY_DROP_BAD_PATH_MTU;
 	}
 	return drop;
@@ -214,8 +214,8 @@ enum sy_drop sy_packet_parse_tunnelled(const uint8_t *frame, const struct sy_quo
 	drop = quoted_ip(frame, q->l4 + (uint32_t)q->l4_len, inner);
 	/* Packets of that size and below are fragmented in the tunnel. */
 	inner->mtu = q->mtu > overhead ? q->mtu - overhead : 0;
-	if (q->kind == SY_QUOTE_TOO_BIG && inner->mtu < mtu_least(inner->v4))
-		inner->mtu = mtu_least(inner->v4);
+	if (q->kind == SY_QUOTE_TOO_BIG && inner->mtu < min_mtu(inner->v4))
+		inner->mtu = min_mtu(inner->v4);
 	return drop;
 }
 

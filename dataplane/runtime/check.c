@@ -79,7 +79,7 @@ void marks_attach(struct sy_runtime *rt)
 		refuse(m, err.text);
 }
 
-void marks_attach_again(struct sy_runtime *rt)
+void marks_reattach(struct sy_runtime *rt)
 {
 	if (rt->marks)
 		rt->marks->attached = false;

@@ -65,8 +65,8 @@ struct port_ops {
 	void (*lose)(struct port *p);
 	/* After lose(): takes the interface of the port's name as bind() did, and says whether it
 	 * is up; the port is down meanwhile. May fail and be called again. */
-	int (*again)(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
-	             bool *up, struct sy_error *err);
+	int (*reattach)(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+	                bool *up, struct sy_error *err);
 	/* After open(), bind() or release(), whether they succeeded or not. */
 	void (*close)(struct port *p);
 	/* What steers the interface's frames to this port or to the kernel, NULL before open(). No
@@ -99,7 +99,7 @@ struct port {
 	bool bound;        /* this process has the device */
 	bool gone;         /* the interface was deleted; ifindex: of the new one, 0: none */
 	bool held;         /* gone, and workers may still call the port */
-	uint64_t again_ns; /* gone: the next attempt to take it, not before */
+	uint64_t retry_ns; /* gone: the next attempt to take it, not before */
 	unsigned attempts; /* that failed in a row */
 	int claimed;       /* the former ifindex, on which IPv6 addresses were claimed */
 	char problem[256]; /* of taking the port again; empty: none */

@@ -56,16 +56,17 @@ void xsk_queue_close_begin(struct xsk_queue *q);
 /* For all queues, or the port does not offer it. */
 void xsk_large_begin(struct port *p);
 /* For those of the interface that was made again: connections rely on what was offered. */
-int xsk_large_again(struct port *p, unsigned queues, struct sy_error *err);
+int xsk_large_reattach(struct port *p, unsigned queues, struct sy_error *err);
 void xsk_large_close(struct xsk_queue *q);
 
-/* ---- port_xsk_again.c ------------------------------------------------------------------------ */
+/* ---- port_xsk_reattach.c ------------------------------------------------------------------------
+ */
 
 void xsk_set_vlans(struct port *p, bool vlans);
 /* Gives the flow director what it must know about the port. */
 int xsk_director_set(struct port *p, struct sy_error *err);
 void xsk_lose(struct port *p);
-int xsk_again(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o, bool *up,
-              struct sy_error *err);
+int xsk_reattach(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o, bool *up,
+                 struct sy_error *err);
 
 #endif

@@ -49,7 +49,7 @@ void xsk_large_begin(struct port *p)
 	p->tso = (struct sy_port_tso){.buffers = SY_LARGE_BUFFERS};
 }
 
-int xsk_large_again(struct port *p, unsigned queues, struct sy_error *err)
+int xsk_large_reattach(struct port *p, unsigned queues, struct sy_error *err)
 {
 	struct xsk_port *x = p->impl;
 	int rc = 0;

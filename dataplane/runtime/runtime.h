@@ -167,11 +167,11 @@ void announce_port(struct sy_runtime *rt, unsigned port);
 void announcements_tick(struct sy_runtime *rt);
 void announcements_close(struct sy_runtime *rt);
 
-/* port_again.c: takes deleted interfaces again when they are back. */
+/* port_reattach.c: takes deleted interfaces again when they are back. */
 void ports_tick(struct sy_runtime *rt);
 
 /* check.c: the set of interfaces has changed. */
-void marks_attach_again(struct sy_runtime *rt);
+void marks_reattach(struct sy_runtime *rt);
 /* check.c: attaches the programs if any mark was set. */
 void marks_attach(struct sy_runtime *rt);
 /* Restores the programs and accept_local, if they were attached. */

@@ -227,8 +227,8 @@ int sy_port_shape(struct sy_runtime *rt, unsigned port, const struct sy_shape_co
 	struct port *p = rt->port[port];
 	struct change change = {.port = p, .to = {.branch = branch, .branches = branches}};
 	shaping_tick(rt);
-	int rc = sy_shape_create(c, sy_port_shape_room(rt, port), sy_clock_ns(), &change.to.tree,
-	                         err);
+	int rc = sy_shape_create(c, sy_port_shape_capacity(rt, port), sy_clock_ns(),
+	                         &change.to.tree, err);
 	if (rc == 0 && p->shaping.tree)
 		rc = sy_shape_follow(change.to.tree, p->shaping.tree, err);
 	marks_set(rt, true);
@@ -266,7 +266,7 @@ const struct sy_shape *sy_port_shape_get(const struct sy_runtime *rt, unsigned p
 
 /* Buffers that no device receives into. Some are on their way through a worker, and some in the
  * port's transmit queue: sy_shape_hold(). */
-unsigned sy_port_shape_room(const struct sy_runtime *rt, unsigned port)
+unsigned sy_port_shape_capacity(const struct sy_runtime *rt, unsigned port)
 {
 	const unsigned room = rt->spare_buffers / 4 * 3 / rt->ports;
 	return room > SY_BURST ? room : SY_BURST;
@@ -305,7 +305,7 @@ static void tree_join(struct sy_worker *w, void *ctx)
 	__atomic_store_n(&port->shaper, (uint8_t)(w->id + 1), __ATOMIC_RELEASE);
 }
 
-int shaping_again(struct sy_runtime *rt, struct port *port)
+int shaping_reattach(struct sy_runtime *rt, struct port *port)
 {
 	struct shaping *s = &port->shaping;
 	const unsigned shaper = SY_READ(port->shaper);

@@ -48,6 +48,6 @@ void shaping_tick(struct sy_runtime *rt);
 void shaping_close(struct port *port);
 /* The port is down, and may have fewer queues than before: chooses its owner again, if it must. 0
  * or -errno: a worker does not answer, call it again. */
-int shaping_again(struct sy_runtime *rt, struct port *port);
+int shaping_reattach(struct sy_runtime *rt, struct port *port);
 
 #endif

@@ -6,7 +6,7 @@
  *
  *   source_poll()       a burst from each queue         ─┐
  *   steer_receive()  bursts from other workers       ─┼─► burst_run(): the pipeline's stages
- *   again_run()         packets that a burst held back  ─┘
+ *   resubmitted_run()         packets that a burst held back  ─┘
  *   options.poll()      what comes in other ways
  */
 #include <errno.h>
@@ -241,9 +241,9 @@ static bool transmit_ring_poll(struct sy_worker *w, unsigned from)
 	return true;
 }
 
-bool sy_packets_again(struct sy_worker *w, struct rte_mbuf *const *m, unsigned count)
+bool sy_packets_resubmit(struct sy_worker *w, struct rte_mbuf *const *m, unsigned count)
 {
-	struct again *a = &w->private->again;
+	struct resubmitted *a = &w->private->resubmitted;
 	if (count > WORKER_AGAIN - a->count)
 		return false;
 	for (unsigned i = 0; i < count; i++)
@@ -252,9 +252,9 @@ bool sy_packets_again(struct sy_worker *w, struct rte_mbuf *const *m, unsigned c
 	return true;
 }
 
-bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m)
+bool sy_packet_resubmit(struct sy_worker *w, struct rte_mbuf *m)
 {
-	return sy_packets_again(w, &m, 1);
+	return sy_packets_resubmit(w, &m, 1);
 }
 
 unsigned sy_packet_buffers(const struct sy_runtime *rt)
@@ -262,12 +262,12 @@ unsigned sy_packet_buffers(const struct sy_runtime *rt)
 	return rt->pool->size;
 }
 
-/* Runs the packets of sy_packet_again(), after the bursts that held them back. What it hands over
- * follows what those bursts steered over. Packets that it gives again itself wait for the next
+/* Runs the packets of sy_packet_resubmit(), after the bursts that held them back. What it hands
+ * over follows what those bursts steered over. Packets that it gives again itself wait for the next
  * turn. */
-static void again_run(struct sy_worker *w)
+static void resubmitted_run(struct sy_worker *w)
 {
-	struct again *a = &w->private->again;
+	struct resubmitted *a = &w->private->resubmitted;
 	const bool behind = a->behind;
 	a->behind = false;
 	for (unsigned left = a->count; left > 0;) {
@@ -312,8 +312,8 @@ bool worker_poll(struct sy_worker *w)
 	for (unsigned n; (n = steer_receive(w, &p->burst)) > 0; work = true)
 		burst_run(w, n, true);
 	steer_note_seen(w);
-	if (p->again.count)
-		again_run(w);
+	if (p->resubmitted.count)
+		resubmitted_run(w);
 	if (w->rt->options.poll)
 		work |= w->rt->options.poll(w);
 	steer_notify(w);
@@ -336,7 +336,7 @@ bool worker_poll(struct sy_worker *w)
 	steer_flush(w);
 	if (SY_UNLIKELY(p->shaped))
 		work |= shaping_poll(w);
-	return work || p->again.count; /* rounds give packets too */
+	return work || p->resubmitted.count; /* rounds give packets too */
 }
 
 /* If the workers take all CPUs that the process may use, the host's programs (ssh, BGP, health

@@ -114,8 +114,8 @@ struct worker_clock {
 
 #define WORKER_AGAIN (16 * SY_BURST)
 
-/* The packets of sy_packet_again(), in their order. */
-struct again {
+/* The packets of sy_packet_resubmit(), in their order. */
+struct resubmitted {
 	unsigned first, count;
 	bool behind; /* a burst that held back some was */
 	struct rte_mbuf *mbuf[WORKER_AGAIN];
@@ -140,7 +140,7 @@ struct sy_worker_private {
 	uint32_t now_s;
 	struct worker_clock clock;
 	uint64_t round_tsc, round_cycles;
-	uint64_t spin_cycles, spin_least, spin_most; /* how long it polls in vain, now; bounds */
+	uint64_t spin_cycles, min_spin, max_spin; /* how long it polls in vain, now; bounds */
 	int64_t sample_left[SY_SAMPLE_KINDS]; /* packets that still pass before a sample; negative:
 	                                         one is due. See sample.h */
 	struct cpu_wait cpu_wait;
@@ -153,7 +153,7 @@ struct sy_worker_private {
 	struct outbound *steer_out;     /* [workers] */
 	struct sy_gather *transmit_by;  /* [workers]: for the owner of the queue */
 	uint64_t steer_to, transmit_to; /* bit per worker */
-	struct again again;
+	struct resubmitted resubmitted;
 	struct next_burst next;
 	struct {
 		uint64_t seen_ns;   /* all that came into the rings before is seen */

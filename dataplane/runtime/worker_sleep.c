@@ -72,7 +72,7 @@ uint64_t worker_sleep_begin(struct sy_worker *w)
  * and a sender on this machine the call that wakes it. */
 void worker_spin_note(struct sy_worker_private *p, uint64_t now)
 {
-	p->spin_cycles = now - p->last_work < p->spin_most ? p->spin_most : p->spin_least;
+	p->spin_cycles = now - p->last_work < p->max_spin ? p->max_spin : p->min_spin;
 }
 
 void worker_sleep_end(struct sy_worker *w)

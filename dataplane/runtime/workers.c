@@ -67,9 +67,9 @@ static int worker_prepare(struct sy_runtime *rt, struct sy_worker *w, int core)
 		return -errno;
 	worker_clock_start(p);
 	worker_clock_read(w);
-	p->spin_least = rte_get_tsc_hz() / 1000000 * SPIN_LEAST_US;
-	p->spin_most = rte_get_tsc_hz() / 1000000 * SPIN_MOST_US;
-	p->spin_cycles = p->spin_least;
+	p->min_spin = rte_get_tsc_hz() / 1000000 * SPIN_LEAST_US;
+	p->max_spin = rte_get_tsc_hz() / 1000000 * SPIN_MOST_US;
+	p->spin_cycles = p->min_spin;
 	p->round_cycles = rte_get_tsc_hz() / 1000 * SY_ROUND_MS;
 	return 0;
 }

@@ -143,7 +143,7 @@ static void *copy_of(const void *from, size_t size)
 	return to ? memcpy(to, from, size) : NULL;
 }
 
-int sy_shape_create(const struct sy_shape_config *c, unsigned room, uint64_t now_ns,
+int sy_shape_create(const struct sy_shape_config *c, unsigned capacity, uint64_t now_ns,
                     struct sy_shape **out, struct sy_error *err)
 {
 	int rc = config_check(c, err);
@@ -155,7 +155,7 @@ int sy_shape_create(const struct sy_shape_config *c, unsigned room, uint64_t now
 	s->config = *c;
 	s->config.tenant = copy_of(c->tenant, c->tenants * sizeof(*c->tenant));
 	s->config.service = copy_of(c->service, c->services * sizeof(*c->service));
-	s->room = s->room_all = room;
+	s->capacity = s->capacity_all = capacity;
 	s->random = UINT64_C(0x9e3779b97f4a7c15);
 	s->first_service = 1 + c->tenants;
 	s->first_class = s->first_service + c->services;

@@ -6,7 +6,7 @@
 /* The mean follows the length by 2^-MEAN_SHIFT for each packet. */
 #define MEAN_SHIFT 9
 #define MEAN_UNIT  256
-/* Packets of a queue that find room when others are long. */
+/* Packets of a queue that find capacity when others are long. */
 #define FEW       4
 #define USUAL_LEN 1000 /* bytes of a packet, to guess how many an empty queue has missed */
 
@@ -53,12 +53,12 @@ static bool early_drop(struct sy_shape *s, const struct queue *q, unsigned prece
 }
 
 /* May a queue of this length grow? Each holds at most twice what is left for all (Choudhury and
- * Hahne 1998), so a few long ones leave room; the last eighth is for queues of few packets. */
-static bool has_room(const struct sy_shape *s, const struct queue *q)
+ * Hahne 1998), so a few long ones leave capacity; the last eighth is for queues of few packets. */
+static bool has_capacity(const struct sy_shape *s, const struct queue *q)
 {
-	const uint32_t common = s->room - s->room / 8;
+	const uint32_t common = s->capacity - s->capacity / 8;
 	if (q->count < FEW)
-		return s->waiting < s->room;
+		return s->waiting < s->capacity;
 	return s->waiting < common && q->count < 2 * (common - s->waiting);
 }
 
@@ -70,7 +70,7 @@ enum sy_drop queue_check(struct sy_shape *s, struct queue *q, unsigned precedenc
 		if (early_drop(s, q, precedence))
 			return SY_DROP_SHAPING_EARLY;
 	}
-	return q->count < q->most && has_room(s, q) ? SY_DROP_NONE : SY_DROP_SHAPING_FULL;
+	return q->count < q->most && has_capacity(s, q) ? SY_DROP_NONE : SY_DROP_SHAPING_FULL;
 }
 
 void queue_add(struct queue *q, struct rte_mbuf *m)

@@ -4,7 +4,7 @@
 
 #include <sy_packet.h>
 
-/* Packets that find room, whatever is held elsewhere. */
+/* Packets that find capacity, whatever is held elsewhere. */
 #define ROOM_LEAST 64
 
 /* The DSCP of a frame; 0: it is no IP packet. */
@@ -118,8 +118,8 @@ void sy_shape_open(struct sy_shape *s)
 
 void sy_shape_hold(struct sy_shape *s, unsigned elsewhere)
 {
-	const uint32_t least = s->room_all < ROOM_LEAST ? s->room_all : ROOM_LEAST;
-	s->room = s->room_all > elsewhere + least ? s->room_all - elsewhere : least;
+	const uint32_t least = s->capacity_all < ROOM_LEAST ? s->capacity_all : ROOM_LEAST;
+	s->capacity = s->capacity_all > elsewhere + least ? s->capacity_all - elsewhere : least;
 }
 
 unsigned sy_shape_waiting(const struct sy_shape *s)

@@ -80,9 +80,9 @@ struct sy_shape {
 	struct sy_shape_config config;
 	struct node *node; /* port, tenants, services, classes of service 0, of 1, … */
 	uint32_t nodes, first_service, first_class;
-	uint32_t *heap;                   /* nodes by wake_ns */
-	uint32_t waits;                   /* in the heap */
-	uint32_t waiting, room, room_all; /* room: less what sy_shape_hold() says */
+	uint32_t *heap;                           /* nodes by wake_ns */
+	uint32_t waits;                           /* in the heap */
+	uint32_t waiting, capacity, capacity_all; /* capacity: less what sy_shape_hold() says */
 	uint64_t random;
 	bool open; /* rates are ignored */
 	/* sy_shape_follow(): by number in the earlier tree, the number here. */

@@ -220,7 +220,7 @@ struct access_blocking {
 	struct sy_balance *b;
 	struct access_version v; /* held: its sets, and the list for all services */
 	struct sy_blocked_list *found;
-	bool again; /* lists or sets have changed since */
+	bool changed; /* lists or sets have changed since */
 	struct job job;
 };
 
@@ -241,7 +241,7 @@ static void blocking_done(void *blocking)
 	sources_tell(b, k->found);
 	access_version_drop(b, &k->v);
 	set_data_collect(b);
-	if (k->again) /* a transaction may be open: what it has so far is not accepted */
+	if (k->changed) /* a transaction may be open: what it has so far is not accepted */
 		version_block(b, m->touched ? &m->before : &m->now);
 	free(k);
 }
@@ -280,7 +280,7 @@ static void version_block(struct sy_balance *b, const struct access_version *v)
 {
 	struct access_model *m = b->ctl->access;
 	if (m->blocking) {
-		m->blocking->again = true;
+		m->blocking->changed = true;
 		return;
 	}
 	/* What was blocked by an earlier process is removed once this one has settled. */

@@ -96,7 +96,7 @@ struct control_plane {
 		uint8_t at;             /* the slot to look at next */
 		unsigned left, leaving; /* regions that tables left; those that wait for passes */
 		uint64_t passes[SY_MAX_WORKERS];
-		uint64_t again_ns; /* no attempt before: memory was missing */
+		uint64_t retry_ns; /* no attempt before: memory was missing */
 		uint64_t grown;    /* tables grown so far */
 	} growth;                  /* see grow.c */
 	struct {

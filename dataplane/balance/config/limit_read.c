@@ -269,10 +269,10 @@ static int read_clients(const pb_limit *pb, struct model_limit *l, struct sy_err
 		return limit_fail(pb, err,
 		                  "a client is an IPv4 network of length 8–32, an IPv6 network of "
 		                  "16–128");
-	if (request->most > SY_LIMIT_TABLE_MOST)
+	if (request->most > SY_LIMIT_TABLE_MAX)
 		return sy_fail(err, EINVAL,
 		               "limit %s: %u buckets of clients, at most %u are possible", pb->name,
-		               request->most, SY_LIMIT_TABLE_MOST);
+		               request->most, SY_LIMIT_TABLE_MAX);
 	if (request->n_within > LIMIT_WITHIN)
 		return sy_fail(err, EINVAL,
 		               "limit %s: %zu prefixes of clients, at most %u are possible",

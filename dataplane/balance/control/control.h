@@ -76,7 +76,7 @@ struct late_save {
 	struct set_data *data; /* held; NULL: none is being written */
 	const char *directory;
 	int rc;            /* 0, or a negative errno */
-	uint64_t again_ns; /* no attempt before */
+	uint64_t retry_ns; /* no attempt before */
 };
 
 struct control {

@@ -270,7 +270,7 @@ static int reply_delay(const struct sy_balance *b, uint32_t server, struct arena
 	size_t buckets = DELAY_BUCKETS;
 	while (buckets > 0 && sum.bucket[buckets - 1] == 0)
 		buckets--;
-	if (buckets == 0 && sum.again == 0 && sum.segments == 0)
+	if (buckets == 0 && sum.repeated == 0 && sum.segments == 0)
 		return 0;
 	TAKE(a, pb, steelyard__forwarder__v1__delay_stats__init);
 	TAKE_LIST(a, pb->buckets, buckets);
@@ -281,7 +281,7 @@ static int reply_delay(const struct sy_balance *b, uint32_t server, struct arena
 	pb->n_buckets = buckets;
 	pb->sum_ns = sum.sum_ns;
 	pb->smoothed_ns = SY_READ(b->server_delay[server]);
-	pb->syn_repeated = sum.again;
+	pb->syn_repeated = sum.repeated;
 	pb->segments = sum.segments;
 	pb->segments_lost = sum.lost;
 	*out = pb;

@@ -48,7 +48,7 @@ static void upload_result(struct control *k)
 		return;
 	}
 	d->saved = u->saved == 0;
-	k->late_save.again_ns = sy_clock_ns() + SAVE_AGAIN_NS;
+	k->late_save.retry_ns = sy_clock_ns() + SAVE_AGAIN_NS;
 	if (!d->saved)
 		sy_log(SY_LOG_WARN, "balance",
 		       "an access set of %u prefixes is not saved: %s/sets: %s; retrying",
@@ -115,7 +115,7 @@ static void late_save_end(void *control)
 		sy_log(SY_LOG_INFO, "balance", "an access set of %u prefixes is saved now",
 		       set_data_prefixes(s->data));
 	else
-		s->again_ns = sy_clock_ns() + SAVE_AGAIN_NS;
+		s->retry_ns = sy_clock_ns() + SAVE_AGAIN_NS;
 	s->data->holders--;
 	s->data = NULL;
 	k->balance->ctl->access->saving--;
@@ -126,7 +126,7 @@ void late_save_tick(struct control *k)
 {
 	struct late_save *s = &k->late_save;
 	struct sy_balance *b = k->balance;
-	if (s->data || !b->options.state_directory || !b->ctl->owner || sy_clock_ns() < s->again_ns)
+	if (s->data || !b->options.state_directory || !b->ctl->owner || sy_clock_ns() < s->retry_ns)
 		return;
 	struct set_data *d = b->ctl->access->data;
 	while (d && (d->holders == 0 || d->saved))

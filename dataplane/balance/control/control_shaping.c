@@ -53,7 +53,7 @@ static int reply_port(const struct sy_balance *b, const struct model_shaping *m,
 		return 0;
 	pb->active = true;
 	pb->worker = sy_port_shape_worker(b->rt, port);
-	pb->room = sy_port_shape_room(b->rt, port);
+	pb->room = sy_port_shape_capacity(b->rt, port);
 	TAKE_LIST(a, pb->counts, m->config.services * m->config.classes);
 	for (unsigned i = 0; i < m->config.services; i++)
 		for (unsigned k = 0; k < m->config.classes; k++)

@@ -52,7 +52,7 @@ struct sy_balance_options {
 	const char *build;           /* version shown by status */
 	const char *event_device;    /* NULL: event_dsw */
 	const char *event_model;     /* as in sy_event_model_name[]; NULL: atomic */
-	unsigned event_room;         /* packets in it, at most; 0: SY_BALANCE_EVENTS */
+	unsigned event_capacity;     /* packets in it, at most; 0: SY_BALANCE_EVENTS */
 	bool event_at_start;         /* open it at once, not when a limit asks for it */
 	uint32_t max_services;       /* ≤ 2^24 */
 	uint32_t max_servers;        /* ≤ 2^24 */

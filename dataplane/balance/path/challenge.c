@@ -129,7 +129,7 @@ bool challenge_is_late_proof(struct sy_worker *w, struct sy_burst *burst, unsign
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 
-void challenge_see(struct sy_worker *w, const struct session *s)
+void challenge_note_session(struct sy_worker *w, const struct session *s)
 {
 	const struct sy_balance *b = w->app;
 	const struct service *service = endpoint_service(b, &b->endpoint[s->server]);

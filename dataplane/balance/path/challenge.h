@@ -22,6 +22,6 @@ enum defence_result challenge_reset(struct sy_worker *w, struct sy_burst *burst,
 bool challenge_is_late_proof(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                              const struct session *s);
 /* A one-way session was established: notes its client, unless it had to prove itself. */
-void challenge_see(struct sy_worker *w, const struct session *s);
+void challenge_note_session(struct sy_worker *w, const struct session *s);
 
 #endif

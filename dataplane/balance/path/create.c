@@ -314,7 +314,7 @@ struct preparation {
 	uint64_t hashes;      /* see creation_is_duplicate() */
 	uint64_t with_server; /* a bit per packet */
 	/* SYNs whose clients must be known, and the clients. */
-	unsigned asked;
+	unsigned limited;
 	uint8_t at[SY_BURST];
 	uint64_t client[SY_BURST];
 };
@@ -355,16 +355,16 @@ static __attribute__((noinline)) void create_prepare_defended(struct sy_worker *
 		defence_answer(w, burst, i, service);
 		return;
 	}
-	p->at[p->asked] = (uint8_t)i;
-	p->client[p->asked] = challenge_client(b, service, &v->tuple.src);
-	validated_prefetch(b->validated, p->client[p->asked++]);
+	p->at[p->limited] = (uint8_t)i;
+	p->client[p->limited] = challenge_client(b, service, &v->tuple.src);
+	validated_prefetch(b->validated, p->client[p->limited++]);
 }
 
 /* Prepares the sessions of known clients; the other ones' SYNs are answered. */
 static __attribute__((noinline)) void
 create_prepare_known(struct sy_worker *w, struct sy_burst *burst, struct preparation *p)
 {
-	for (unsigned k = 0; k < p->asked && k < SY_BURST; k++) {
+	for (unsigned k = 0; k < p->limited && k < SY_BURST; k++) {
 		const unsigned i = p->at[k];
 		const struct service *service = balance_worker_of(w)->burst.service[i];
 		if (!creation_is_duplicate(burst, i, balance_worker_of(w)->burst.prepared,
@@ -379,7 +379,7 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
 	struct preparation p;
-	p.hashes = p.with_server = p.asked = 0;
+	p.hashes = p.with_server = p.limited = 0;
 	for (unsigned k = 0; k < count; k++) {
 		unsigned i = at[k];
 		const struct sy_view *v = &burst->view[i];
@@ -393,7 +393,7 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		else
 			create_prepare_one(w, burst, i, service, &p);
 	}
-	if (SY_UNLIKELY(p.asked))
+	if (SY_UNLIKELY(p.limited))
 		create_prepare_known(w, burst, &p);
 	if (p.with_server)
 		creations_prefetch(b, burst, bw->burst.creation, p.with_server);

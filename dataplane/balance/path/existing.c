@@ -11,14 +11,14 @@ const struct access *existing_begin(struct sy_worker *w, const struct session_ta
 	/* Published after the lists: who sees it sees them, also when it creates sessions. */
 	uint32_t now = __atomic_load_n(&b->access_generation, __ATOMIC_ACQUIRE);
 	if (t->sweep_at == 0)
-		bw->asking[t->slot] = now;
-	return bw->asking[t->slot] == bw->asked[t->slot] ? NULL : SY_RCU_READ(b->access);
+		bw->rechecking[t->slot] = now;
+	return bw->rechecking[t->slot] == bw->rechecked[t->slot] ? NULL : SY_RCU_READ(b->access);
 }
 
 void existing_end(struct sy_worker *w, const struct session_table *t)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	bw->asked[t->slot] = bw->asking[t->slot];
+	bw->rechecked[t->slot] = bw->rechecking[t->slot];
 }
 
 static bool list_refuses(const struct access *a, const struct access_list *l,

@@ -126,8 +126,8 @@ static __attribute__((noinline)) void fast_watched(struct sy_worker *w, struct s
 	if (v->proto != SY_PROTO_TCP)
 		return;
 	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(burst->mbuf[i]), v);
-	loss_see(w, burst->slot[i], burst->session[i], s, burst->direction[i], tcp,
-	         v->l4_len - (tcp->offset >> 4) * 4u);
+	loss_count(w, burst->slot[i], burst->session[i], s, burst->direction[i], tcp,
+	           v->l4_len - (tcp->offset >> 4) * 4u);
 }
 
 /* A packet that the common way does not take: not plain, not the candidate's, of another

@@ -179,7 +179,7 @@ void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, str
 		return;
 	}
 	traffic_count(traffic, burst->direction[i], len);
-	session_seen(s, s->seen, (uint16_t)balance_seconds(w));
+	session_touch(s, s->seen, (uint16_t)balance_seconds(w));
 	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
 	burst->next[i] = SY_NEXT_TRANSMIT;
 }

@@ -122,7 +122,7 @@ forward_emit(const struct sy_tx_cache *tx, uint64_t neighbour, struct rte_mbuf *
              struct server_share *share, uint16_t len, bool behind)
 {
 	traffic_count(&share->traffic, from, len);
-	session_seen(record, seen, now);
+	session_touch(record, seen, now);
 	sy_tx_cache_write(tx, m, frame, neighbour);
 	return SY_LIKELY(!behind) && sy_tx_cache_send(tx, m) ? SY_NEXT_SENT : SY_NEXT_READY;
 }

@@ -411,7 +411,7 @@ static void datagram_release(struct sy_worker *w, struct fragments *f, uint16_t 
 		note.completes = n + 1 == count;
 		*note_of(piece[n]) = note;
 	}
-	if (!sy_packets_again(w, piece, count))
+	if (!sy_packets_resubmit(w, piece, count))
 		for (unsigned n = 0; n < count; n++)
 			sy_packet_drop(w, piece[n], SY_DROP_FRAGMENT_WAIT_FULL);
 }

@@ -165,7 +165,7 @@ void opening_queue_poll(struct sy_worker *w)
 
 	while (h->due != NONE) {
 		uint16_t n = h->due;
-		if (!sy_packet_again(w, h->at[n].m))
+		if (!sy_packet_resubmit(w, h->at[n].m))
 			return;
 		h->due = h->at[n].next;
 		entry_free(h, n);
@@ -176,7 +176,7 @@ void opening_queue_resubmit(struct sy_worker *w, uint32_t service, struct rte_mb
 {
 	struct opening_queue *h = opening_queue_of(w);
 
-	if (h->due == NONE && sy_packet_again(w, m))
+	if (h->due == NONE && sy_packet_resubmit(w, m))
 		return;
 	uint16_t n = entry_new(w, h);
 	if (n == NONE) {

@@ -104,7 +104,7 @@ static void note_forwarded(struct sy_worker *w, struct sy_burst *burst, unsigned
 	const struct sy_view *v = &burst->view[i];
 	traffic_count(&balance_worker_of(w)->share[s->server].traffic, burst->direction[i],
 	              v->frame_len - v->l3);
-	session_seen(s, s->seen, (uint16_t)balance_seconds(w));
+	session_touch(s, s->seen, (uint16_t)balance_seconds(w));
 	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
 }
 

@@ -343,7 +343,7 @@ bool police_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 }
 
 /* Where a limit by clients has the bucket of a packet's client. */
-static struct sy_limit_place place_again(const struct limit *l, const struct sy_addr *client)
+static struct sy_limit_place bucket_find_again(const struct limit *l, const struct sy_addr *client)
 {
 	struct sy_limit_place place = {0, SY_LIMIT_NO_PLACE};
 	struct sy_limit_key key;
@@ -363,7 +363,7 @@ void police_undo(struct sy_worker *w, unsigned i)
 	bw->burst.charged &= ~(UINT64_C(1) << i);
 	bw->burst.queued &= ~(UINT64_C(1) << i);
 	while ((l = charged_next(w->app, p->chain, &p->limits, &at))) {
-		const struct sy_limit_place place = place_again(l, &p->client);
+		const struct sy_limit_place place = bucket_find_again(l, &p->client);
 		const uint64_t less = -counted_bytes(l, p->len);
 		limit_refund(w, l, limit_cost(l, p->len), &place);
 		count(&share_of(w, l)->passed, UINT64_MAX, less);

@@ -48,7 +48,7 @@ static void slow_time(struct sy_worker *w, const struct sy_burst *burst, unsigne
 		return;
 	delay_clear(w, burst->slot[i], burst->session[i]);
 	if (session_idle(s, segment_common_of(w).now) > 0)
-		delay_again(w, s->server);
+		delay_note_repeated(w, s->server);
 }
 
 static enum tcp_result slow_advance_tcp(struct sy_worker *w, struct sy_burst *burst, unsigned i)
@@ -71,7 +71,7 @@ static enum tcp_result slow_advance_tcp(struct sy_worker *w, struct sy_burst *bu
 		enum tcp_result result =
 		        tcp_state_one_way(s, cold, flags, ntohl(tcp->seq), payload, secret);
 		if (begins && s->state == SESSION_ESTABLISHED)
-			challenge_see(w, s);
+			challenge_note_session(w, s);
 		return result;
 	}
 	if (from == SESSION_SERVER && s->flags & SESSION_ADDRESS_PENDING)
@@ -80,7 +80,7 @@ static enum tcp_result slow_advance_tcp(struct sy_worker *w, struct sy_burst *bu
 	    client_sessions_shows_nothing(w, burst, i))
 		return TCP_FORWARD;
 	if (SY_UNLIKELY(s->flags & SESSION_WATCHED))
-		loss_see(w, burst->slot[i], record, s, from, tcp, payload);
+		loss_count(w, burst->slot[i], record, s, from, tcp, payload);
 	uint32_t ack = ntohl(tcp->ack);
 	if (from == SESSION_SERVER) /* as the client counts its own bytes */
 		ack -= session_shift(s, cold);
@@ -121,7 +121,7 @@ static bool slow_keep(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	if (result == TCP_ASK) /* its repetition is asked about again */
 		return true;
 	police_begun(w, i);
-	tcp_state_again(s);
+	tcp_state_recheck(s);
 	splice_end(t, record, &b->endpoint[s->server]);
 	session_cold_at(t, record)->created = balance_seconds(w) & SESSION_CREATED_MASK;
 	if (!endpoint_is_one_way(&b->endpoint[s->server]))

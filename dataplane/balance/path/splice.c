@@ -279,7 +279,7 @@ static bool syn_ack(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		    (ack & SPLICE_SYN_MASK) != splice->syn_number)
 			return drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 		splice_end(t, burst->session[i], &b->endpoint[s->server]);
-		tcp_state_again(s);
+		tcp_state_recheck(s);
 		return true;
 	}
 	sy_tcp_options_read(frame, &burst->view[i], &o);
@@ -312,7 +312,7 @@ void splice_syn_retransmit(struct sy_worker *w, struct session_table *t, uint32_
 	if (!m)
 		return;
 	originated_mark(b, m);
-	if (!sy_packet_again(w, m))
+	if (!sy_packet_resubmit(w, m))
 		sy_packet_drop(w, m, SY_DROP_OPENING);
 }
 

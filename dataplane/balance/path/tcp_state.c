@@ -21,7 +21,7 @@ static enum tcp_result syn_from_client(const struct session *s)
 	}
 }
 
-void tcp_state_again(struct session *s)
+void tcp_state_recheck(struct session *s)
 {
 	s->state = SESSION_SYN_SENT;
 	s->flags &= (uint8_t) ~(SESSION_CLIENT_FIN | SESSION_SERVER_FIN | SESSION_CLIENT_FIN_ACKED |
@@ -31,17 +31,17 @@ void tcp_state_again(struct session *s)
 void tcp_state_note_snat_syn(struct session_cold *pair, uint32_t seq, uint32_t len)
 {
 	uint32_t end = seq + 1 + len;
-	bool again = pair->asked && pair->syn_ack == seq + 1;
+	bool again = pair->syn_seen && pair->syn_ack == seq + 1;
 	if (!again || (int32_t)(end - pair->syn_end) > 0)
 		pair->syn_end = end;
 	pair->syn_ack = seq + 1;
-	pair->asked = 1;
+	pair->syn_seen = 1;
 }
 
 bool tcp_state_is_snat_answer(const struct session_cold *pair, uint32_t ack)
 {
 	/* Not known: the session is that of an earlier version. */
-	return !pair->asked || ack - pair->syn_ack <= pair->syn_end - pair->syn_ack;
+	return !pair->syn_seen || ack - pair->syn_ack <= pair->syn_end - pair->syn_ack;
 }
 
 /* A reset. On a connection that was open it may be forged and is challenged. */
@@ -104,8 +104,8 @@ static bool session_has_client_address(const struct session_cold *cold)
  * be a repetition, unless it acknowledges another first byte. The first byte is known only where
  * servers get clients' addresses.
  */
-static bool state_begins_again(const struct session *s, const struct session_cold *cold,
-                               uint32_t ack)
+static bool state_is_new_connection(const struct session *s, const struct session_cold *cold,
+                                    uint32_t ack)
 {
 	switch (s->state) {
 	case SESSION_RESET:
@@ -113,14 +113,14 @@ static bool state_begins_again(const struct session *s, const struct session_col
 	case SESSION_CLOSING:
 	case SESSION_RESET_BY_CLIENT:
 	case SESSION_RESET_BY_SERVER:
-		return cold->asked;
+		return cold->syn_seen;
 	case SESSION_FIN_WAIT:
 		if (s->flags & (SESSION_CLIENT_FIN_ACKED | SESSION_SERVER_FIN_ACKED))
-			return cold->asked;
+			return cold->syn_seen;
 		/* fall through */
 	case SESSION_ESTABLISHED:
 		/* The number of the server's FIN has replaced that of the first byte. */
-		return cold->asked && session_has_client_address(cold) &&
+		return cold->syn_seen && session_has_client_address(cold) &&
 		       (s->flags & SESSION_SERVER_FIN ||
 		        ack + cold->inserted != cold->client_first);
 	default:
@@ -136,7 +136,7 @@ static void state_note_syn(const struct session *s, struct session_cold *cold,
 {
 	bool begins = s->state == SESSION_SYN_SENT || s->state == SESSION_SYN_RECEIVED ||
 	              result == TCP_AGAIN;
-	cold->asked = !begins || session_has_client_address(cold);
+	cold->syn_seen = !begins || session_has_client_address(cold);
 }
 
 /* SYN and SYN-ACK. ack: as the client counts. */
@@ -151,12 +151,12 @@ static enum tcp_result state_of_syn(struct session *s, struct session_cold *cold
 	}
 	if (!answer)
 		return TCP_DROP;
-	if (state_begins_again(s, cold, ack))
-		tcp_state_again(s);
+	if (state_is_new_connection(s, cold, ack))
+		tcp_state_recheck(s);
 	if (s->state != SESSION_SYN_SENT && s->state != SESSION_SYN_RECEIVED)
 		return TCP_FORWARD;
 	s->state = SESSION_SYN_RECEIVED;
-	cold->asked = 0;
+	cold->syn_seen = 0;
 	if (session_has_client_address(cold)) {
 		/* The first byte of this connection, whatever earlier SYNs said. */
 		s->flags |= SESSION_ADDRESS_PENDING;

@@ -10,7 +10,7 @@ enum tcp_result {
 	TCP_REOPEN, /* a SYN under an old tuple: end the session, create another */
 	TCP_AGAIN,  /* likewise, but the server may still have the old connection. If it takes new
 	               ones, keep the session, so that it sees the tuple it knows:
-	               tcp_state_again(). If not, as REOPEN */
+	               tcp_state_recheck(). If not, as REOPEN */
 	TCP_ASK,    /* a SYN of a session that may be over: forward it, as the server knows. If it
 	               is down, as REOPEN */
 	TCP_CHALLENGE, /* forward a reset that may be forged: challenge_send() */
@@ -37,6 +37,6 @@ void tcp_state_note_snat_syn(struct session_cold *pair, uint32_t seq, uint32_t l
 /* Does this SYN-ACK answer it? */
 bool tcp_state_is_snat_answer(const struct session_cold *pair, uint32_t ack);
 /* After TCP_AGAIN: the same session and server, from the beginning. */
-void tcp_state_again(struct session *s);
+void tcp_state_recheck(struct session *s);
 
 #endif

@@ -36,7 +36,7 @@ uint64_t scheduler_name(const struct sy_addr *addr, uint16_t port)
 /* Mixed again: a client may have the same address as a server. */
 uint64_t scheduler_hash(const struct sy_addr *client, uint16_t port, bool with_port)
 {
-	return hash_again(hash_addr(client, with_port ? port : 0));
+	return hash_next(hash_addr(client, with_port ? port : 0));
 }
 
 /* ---- pools ----------------------------------------------------------------------------------- */

@@ -145,7 +145,7 @@ static inline uint64_t scheduler_random(struct scheduler_state *s)
 }
 
 /* Another hash of the same client. */
-static inline uint64_t hash_again(uint64_t hash)
+static inline uint64_t hash_next(uint64_t hash)
 {
 	return sy_hash_mix(hash ^ 0xd6e8feb86659fd93, 0xa0761d6478bd642f);
 }

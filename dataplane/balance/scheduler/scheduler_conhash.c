@@ -44,7 +44,7 @@ static uint32_t ring_points_of(const struct ring *r, uint32_t member)
 
 static uint64_t ring_point(const struct ring *r, uint32_t member, uint32_t n)
 {
-	uint64_t h = hash_again(r->table.member[member].name ^ hash_again(n));
+	uint64_t h = hash_next(r->table.member[member].name ^ hash_next(n));
 	return (h & ~UINT64_C(0xffff)) | member;
 }
 

@@ -72,7 +72,7 @@ static bool maglev_make(struct table *t)
 	for (uint32_t i = 0; i < m->size; i++)
 		m->place[i] = EMPTY;
 	for (uint32_t i = 0; i < t->members; i++) {
-		uint64_t h = hash_again(t->member[i].name);
+		uint64_t h = hash_next(t->member[i].name);
 		m->claimant[i].next = (uint32_t)(h >> 32) % m->size;
 		m->claimant[i].step = 1 + (uint32_t)h % (m->size - 1);
 	}
@@ -137,7 +137,7 @@ static uint32_t maglev_pick(const struct pick *p)
 	uint32_t i = 0;
 	if (p->pool->eligible == 0)
 		return PICK_NONE;
-	for (unsigned n = 0; n < TRIES; n++, hash = hash_again(hash)) {
+	for (unsigned n = 0; n < TRIES; n++, hash = hash_next(hash)) {
 		i = m->place[hash_below(hash, m->size)];
 		if (pick_accepts(p, &p->pool->candidate[i], (uint32_t)hash))
 			return i;

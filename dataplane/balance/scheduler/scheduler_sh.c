@@ -53,7 +53,7 @@ static uint32_t sh_pick(const struct pick *p)
 	uint32_t i = 0;
 	if (p->pool->eligible == 0)
 		return PICK_NONE;
-	for (unsigned n = 0; n < TRIES; n++, hash = hash_again(hash)) {
+	for (unsigned n = 0; n < TRIES; n++, hash = hash_next(hash)) {
 		i = sh_owner(p->pool, hash);
 		if (pick_is_below_limit(p, &p->pool->candidate[i]))
 			return i;

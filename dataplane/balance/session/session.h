@@ -103,7 +103,7 @@ struct session_cold {
 			uint32_t created : 23; /* seconds of sy_clock_ns(), modulo 2^23 */
 			/* A SYN of the client may still be answered by a SYN-ACK. In the pair
 			 * record of a SNAT session: syn_ack is known. */
-			uint32_t asked : 1;
+			uint32_t syn_seen : 1;
 			uint32_t inserted : 7; /* bytes inserted before the client's data */
 			uint32_t text : 1; /* they are a PROXY protocol v1 header; with inserted 0:
 			                      TOA carries the client address */
@@ -382,7 +382,7 @@ static inline uint16_t session_idle(const struct session *s, uint16_t now)
 
 /* Notes a packet at the current tick; seen: the record's `seen` as read. Writes once a second only,
  * because other workers also read the record or call this (session_hot.h). */
-static inline void session_seen(struct session *s, uint16_t seen, uint16_t now)
+static inline void session_touch(struct session *s, uint16_t seen, uint16_t now)
 {
 	if (SY_UNLIKELY(seen != now))
 		__atomic_store_n(&s->seen, now, __ATOMIC_RELAXED);

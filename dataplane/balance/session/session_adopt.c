@@ -279,7 +279,7 @@ static void slot_adopt(struct adopter *w, uint8_t slot)
 	}
 	if (w->from == w->to)
 		session_table_list_free(w->to);
-	session_table_count_again(w->to);
+	session_table_recount(w->to);
 }
 
 /* ---- all slots ------------------------------------------------------------------------------- */

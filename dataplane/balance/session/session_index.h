@@ -252,7 +252,7 @@ static inline bool session_is_counted(const struct session_table *t, uint32_t re
 }
 
 /* Sessions were found: the sweep's next pass begins with the first record and counts them. */
-static inline void session_table_count_again(struct session_table *t)
+static inline void session_table_recount(struct session_table *t)
 {
 	t->sweep_at = 0;
 	t->embryonic = 0;

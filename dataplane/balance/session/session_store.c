@@ -443,7 +443,7 @@ static bool store_trust(struct session_store *s)
 		s->tables[slot].live = st[slot].live;
 		s->tables[slot].top = st[slot].top;
 		s->tables[slot].free_head = st[slot].free_head;
-		session_table_count_again(&s->tables[slot]);
+		session_table_recount(&s->tables[slot]);
 	}
 	return true;
 }

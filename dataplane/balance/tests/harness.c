@@ -83,7 +83,7 @@ int harness_open(struct harness *r, const struct harness_options *given, struct 
 	        .build = "test",
 	        .event_device = given->event_device,
 	        .event_model = given->event_model,
-	        .event_room = given->event_room,
+	        .event_capacity = given->event_capacity,
 	        .event_at_start = given->event_at_start,
 	        .max_services = given->max_services ? given->max_services : 1024,
 	        .max_servers = given->max_servers ? given->max_servers : 4096,

@@ -54,7 +54,7 @@ struct harness_options {
 	uint64_t start_ns;                      /* initial clock value; 0: the default */
 	const struct sy_stage *pipeline;        /* NULL: the forwarder's */
 	const char *event_device, *event_model; /* as in struct sy_balance_options */
-	unsigned event_room;                    /* likewise */
+	unsigned event_capacity;                /* likewise */
 	bool event_at_start;                    /* likewise */
 	struct sy_static_neigh *neigh;
 	unsigned neighs;

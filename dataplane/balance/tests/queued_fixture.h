@@ -26,7 +26,7 @@ static inline void restart_with(struct flows *f, const struct device *d, unsigne
 	f->options.mbufs = 16383;
 	f->options.event_device = d->device;
 	f->options.event_model = d->model;
-	f->options.event_room = room;
+	f->options.event_capacity = room;
 	flows_reopen(f, WORKERS, 0, false);
 	flows_advance(f, 1);
 }

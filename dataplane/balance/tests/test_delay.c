@@ -26,7 +26,7 @@ static struct delay_share seen(struct flows *f)
 	for (uint32_t id = 0; id < inspect_model(f->harness.b)->server_ids.fresh; id++) {
 		struct delay_share one = delay_sum(f->harness.b, id);
 		sum.sum_ns += one.sum_ns;
-		sum.again += one.again;
+		sum.repeated += one.repeated;
 		for (unsigned i = 0; i < DELAY_BUCKETS; i++)
 			sum.bucket[i] += one.bucket[i];
 	}
@@ -125,11 +125,11 @@ static void test_repeated_syn(void **state)
 	answer(f, &flow, MS);
 	struct delay_share s = seen(f);
 	assert_int_equal(count(&s), 0);
-	assert_int_equal(s.again, 1);
+	assert_int_equal(s.repeated, 1);
 	/* Another one, once the answer was seen, was not lost on the server's side. */
 	assert_true(flows_through(f, HARNESS_WAN, &flow.in[SESSION_CLIENT], &out));
 	s = seen(f);
-	assert_int_equal(s.again, 1);
+	assert_int_equal(s.repeated, 1);
 	assert_int_equal(listed(f, &smoothed, &repeated), 0);
 	assert_int_equal(repeated, 1);
 }
@@ -144,13 +144,13 @@ static void test_copies(void **state)
 	for (unsigned i = 0; i < 2; i++)
 		assert_true(flows_through(f, HARNESS_WAN, &flow.in[SESSION_CLIENT], &out));
 	struct delay_share s = seen(f);
-	assert_int_equal(s.again, 0);
+	assert_int_equal(s.repeated, 0);
 	harness_advance(&f->harness, 1000 * MS);
 	for (unsigned i = 0; i < 3; i++)
 		assert_true(flows_through(f, HARNESS_WAN, &flow.in[SESSION_CLIENT], &out));
 	answer(f, &flow, MS);
 	s = seen(f);
-	assert_int_equal(s.again, 1);
+	assert_int_equal(s.repeated, 1);
 	assert_int_equal(count(&s), 0);
 }
 

@@ -205,7 +205,7 @@ static void test_no_capacity(void **state)
 		for (unsigned n = 0; n < WORKER_AGAIN - room; n++) {
 			m = rte_pktmbuf_alloc(f->harness.rt->pool); /* no packet */
 			assert_non_null(m);
-			assert_true(sy_packet_again(w, m));
+			assert_true(sy_packet_resubmit(w, m));
 		}
 		unsigned count = send_all(f, HARNESS_WAN, piece, PIECES, out);
 		assert_int_equal(count, room == PIECES ? PIECES : 0);

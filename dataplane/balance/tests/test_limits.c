@@ -43,7 +43,7 @@ static void test_refused(void **state)
 	flows_check_refused(f, &c,
 	                    "limit a: a batch above the burst could never be taken: lower it");
 	l = put_limit(&c, "a", PACKETS, 1, 1);
-	set_limit_clients(&c, l, SY_LIMIT_TABLE_MOST + 1);
+	set_limit_clients(&c, l, SY_LIMIT_TABLE_MAX + 1);
 	flows_check_refused(f, &c,
 	                    "limit a: 1048577 buckets of clients, at most 1048576 are possible");
 	l = put_limit(&c, "a", PACKETS, 1, 1);
@@ -63,7 +63,7 @@ static void test_refused(void **state)
 	flows_check_refused(f, &c, "limit a: prefix 0 of its clients is wrong");
 	for (unsigned n = 0; n < 2; n++)
 		set_limit_clients(&c, put_limit(&c, n ? "a" : "b", PACKETS, 1, 1),
-		                  SY_LIMIT_TABLE_MOST);
+		                  SY_LIMIT_TABLE_MAX);
 	flows_check_refused(f, &c,
 	                    "the limits by clients have 2097152 buckets, at most 1048576 are "
 	                    "possible: lower the most of some");

@@ -29,7 +29,7 @@ static struct rte_mbuf *packet(struct flows *f)
 /* Takes what was given to the pipeline. */
 static unsigned taken(struct flows *f, struct rte_mbuf **m)
 {
-	struct again *a = &worker_of(f)->private->again;
+	struct resubmitted *a = &worker_of(f)->private->resubmitted;
 	unsigned n = a->count;
 	for (unsigned i = 0; i < n; i++)
 		m[i] = a->mbuf[(a->first + i) % WORKER_AGAIN];
@@ -131,7 +131,7 @@ static void test_no_room(void **state)
 	struct rte_mbuf *m[OPENING_QUEUE_PACKETS], *got[WORKER_AGAIN];
 	uint64_t dropped = harness_drops(&f->harness, SY_DROP_OPENING);
 	for (unsigned n = 0; n < WORKER_AGAIN; n++)
-		assert_true(sy_packet_again(w, packet(f)));
+		assert_true(sy_packet_resubmit(w, packet(f)));
 	for (unsigned n = 0; n < OPENING_QUEUE_PACKETS; n += 2) {
 		m[n] = packet(f);
 		m[n + 1] = packet(f);

@@ -238,7 +238,7 @@ static unsigned moved(struct fixture *f, const struct scheduler_ops *ops, unsign
 	struct pool *two = pool_make(f, ops, count, m, INT64_MAX);
 	assert_ptr_equal(one->made, two->made); /* one table */
 	for (unsigned n = 0; n < clients; n++) {
-		hash = hash_again(hash + n);
+		hash = hash_next(hash + n);
 		moves += pick_from(f, one, hash) != pick_from(f, two, hash);
 	}
 	pool_free(one, f->table_cache);

@@ -82,10 +82,10 @@ static void session_throw(struct flows *f, struct session *s, struct session_col
 	s->state = (uint8_t)(SESSION_SYN_SENT + rng_below(&f->rng, 4));
 	cold->fin_seq[SESSION_CLIENT] = rng_below(&f->rng, 4);
 	cold->fin_seq[SESSION_SERVER] = rng_below(&f->rng, 4);
-	cold->asked = 0; /* as always before the handshake is complete: state_note_syn() */
+	cold->syn_seen = 0; /* as always before the handshake is complete: state_note_syn() */
 	if (s->state < SESSION_ESTABLISHED)
 		return;
-	cold->asked = rng_percent(&f->rng, 30);
+	cold->syn_seen = rng_percent(&f->rng, 30);
 	const uint8_t fins = (uint8_t)rng_below(&f->rng, 4);
 	s->flags =
 	        fins | (fins << 2 & rng_below(&f->rng, 16)) |

@@ -81,7 +81,7 @@ static void test_records_are_whole(void **state)
 			continue;
 		whole++;
 		torn += !is_whole(&s);
-		session_seen(at, s.seen, (uint16_t)n);
+		session_touch(at, s.seen, (uint16_t)n);
 	}
 	__atomic_store_n(&p.over, true, __ATOMIC_RELAXED);
 	pthread_join(owner, NULL);
@@ -98,7 +98,7 @@ static void test_free_records(void **state)
 	assert_true(hot_read(&at, &s));
 	assert_memory_equal(&at, &s, sizeof(s));
 	hot_clear(&at);
-	session_seen(&at, at.seen, 5);
+	session_touch(&at, at.seen, 5);
 	assert_false(hot_read(&at, &s));
 	struct session created = session_of(8);
 	hot_write(&at, &created);

@@ -450,7 +450,7 @@ static void save_again(struct fixture *f)
 	struct late_save *s = &f->harness.b->ctl->control->late_save;
 	harness_attend(&f->harness);
 	assert_null(s->data); /* not yet */
-	s->again_ns = 0;
+	s->retry_ns = 0;
 	harness_attend(&f->harness);
 	assert_non_null(s->data);
 	late_save_finish(f->harness.b->ctl->control);

@@ -74,15 +74,15 @@ static inline uint8_t load_withholds(struct service_load *load, uint8_t options,
 	return 0;
 }
 
-/* A server has answered a SYN with the options `asked` by a SYN-ACK with the options `got`. */
-static inline void load_learn(struct service_load *load, uint8_t asked, uint8_t got, uint32_t now)
+/* A server has answered a SYN with the options `offered` by a SYN-ACK with the options `accepted`. */
+static inline void load_learn(struct service_load *load, uint8_t offered, uint8_t accepted, uint32_t now)
 {
-	uint8_t refused = asked & (uint8_t)~got;
+	uint8_t refused = offered & (uint8_t)~accepted;
 	if (SY_UNLIKELY(refused)) {
 		load->refused |= refused;
 		load->trials = 0;
 		load->trial_at = now + REFUSED_SECONDS;
-	} else if (SY_UNLIKELY(asked & load->refused) && ++load->trials >= REFUSED_TRIALS) {
+	} else if (SY_UNLIKELY(offered & load->refused) && ++load->trials >= REFUSED_TRIALS) {
 		load->refused = 0;
 		load->trials = 0;
 	}
@@ -133,7 +133,7 @@ struct balance_worker {
 	bool alone;
 	/* By slot: the value of access_generation in the sweep's current pass, and in its last one.
 	 */
-	uint32_t asking[SY_SLOTS], asked[SY_SLOTS];
+	uint32_t rechecking[SY_SLOTS], rechecked[SY_SLOTS];
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct control_plane;

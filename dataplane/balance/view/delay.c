@@ -97,9 +97,9 @@ void delay_clear(struct sy_worker *w, uint8_t slot, uint32_t record)
 		d->pending[at].session = 0;
 }
 
-void delay_again(struct sy_worker *w, uint32_t server)
+void delay_note_repeated(struct sy_worker *w, uint32_t server)
 {
-	SY_COUNT(balance_worker_of(w)->delays->share[server].again, 1);
+	SY_COUNT(balance_worker_of(w)->delays->share[server].repeated, 1);
 }
 
 struct delay_share delay_sum(const struct sy_balance *b, uint32_t server)
@@ -108,7 +108,7 @@ struct delay_share delay_sum(const struct sy_balance *b, uint32_t server)
 	for (unsigned w = 0; w < b->workers; w++) {
 		const struct delay_share *one = &b->worker[w].delays->share[server];
 		sum.sum_ns += SY_READ(one->sum_ns);
-		sum.again += SY_READ(one->again);
+		sum.repeated += SY_READ(one->repeated);
 		sum.segments += SY_READ(one->segments);
 		sum.lost += SY_READ(one->lost);
 		for (unsigned i = 0; i < DELAY_BUCKETS; i++)

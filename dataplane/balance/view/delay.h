@@ -21,7 +21,7 @@
 /* One server, as one worker has measured it. Writer: that worker; readers: relaxed. */
 struct delay_share {
 	uint64_t sum_ns;
-	uint64_t again;          /* SYNs that clients repeated, as no answer had come */
+	uint64_t repeated;       /* SYNs that clients repeated, as no answer had come */
 	uint64_t segments, lost; /* of sessions that were watched: loss.h */
 	uint64_t bucket[DELAY_BUCKETS];
 };
@@ -53,7 +53,7 @@ void delay_answer(struct sy_worker *w, uint8_t slot, uint32_t record, uint32_t s
 /* Another copy of it has come: which of them is answered will not be known. */
 void delay_clear(struct sy_worker *w, uint8_t slot, uint32_t record);
 /* The client has repeated it, as no answer came. */
-void delay_again(struct sy_worker *w, uint32_t server);
+void delay_note_repeated(struct sy_worker *w, uint32_t server);
 
 /* The sum over all workers. Control thread. */
 struct delay_share delay_sum(const struct sy_balance *b, uint32_t server);

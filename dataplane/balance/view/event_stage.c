@@ -48,8 +48,8 @@ static int stage_open(const struct sy_balance *b, struct event_stage *s, struct 
 	        .ports = b->workers + (s->model == SY_EVENT_ORDERED),
 	        .consumers = s->model == SY_EVENT_DIRECT ? 1 : all,
 	        .exit = b->workers,
-	        .capacity = b->options.event_room ? b->options.event_room
-	                                          : SY_BALANCE_EVENTS(b->workers),
+	        .capacity = b->options.event_capacity ? b->options.event_capacity
+	                                              : SY_BALANCE_EVENTS(b->workers),
 	};
 	return sy_event_open(&o, &s->event, err);
 }

@@ -133,8 +133,8 @@ static void place_leave(struct loss_place *p, struct session *s)
 	s->flags &= (uint8_t)~SESSION_WATCHED;
 }
 
-void loss_see(struct sy_worker *w, uint8_t slot, uint32_t record, struct session *s,
-              enum session_direction from, const struct sy_tcp *tcp, uint32_t payload)
+void loss_count(struct sy_worker *w, uint8_t slot, uint32_t record, struct session *s,
+                enum session_direction from, const struct sy_tcp *tcp, uint32_t payload)
 {
 	const struct sy_balance *b = w->app;
 	uint64_t session = session_name(slot, record);

@@ -60,8 +60,8 @@ void losses_destroy(struct losses *l);
  * trip is known. */
 void loss_begin(struct sy_worker *w, uint8_t slot, uint32_t record, struct session *s);
 /* A packet of a watched session passes. payload: its bytes of data. */
-void loss_see(struct sy_worker *w, uint8_t slot, uint32_t record, struct session *s,
-              enum session_direction from, const struct sy_tcp *tcp, uint32_t payload);
+void loss_count(struct sy_worker *w, uint8_t slot, uint32_t record, struct session *s,
+                enum session_direction from, const struct sy_tcp *tcp, uint32_t payload);
 /* Watches this TCP session no longer: a packet that was seen did not leave. */
 void loss_forget(struct sy_worker *w, uint8_t slot, uint32_t record, struct session *s);
 /* Watches no session any more. Control thread, once no worker runs. */

@@ -16,7 +16,7 @@
 
 #include "sy_limit.h"
 
-#define SY_LIMIT_TABLE_MOST (UINT32_C(1) << 20)
+#define SY_LIMIT_TABLE_MAX (UINT32_C(1) << 20)
 
 struct sy_limit_table;
 
@@ -41,7 +41,7 @@ enum sy_limit_answer {
 	SY_LIMIT_UNLIMITED, /* nothing was charged: no bucket of the key, and no place for one */
 };
 
-/* Room for `most` buckets (1 to SY_LIMIT_TABLE_MOST), whose memory is not touched before its use.
+/* Room for `most` buckets (1 to SY_LIMIT_TABLE_MAX), whose memory is not touched before its use.
  * threads: how many will use it, besides the one that reads it. NULL: no memory. */
 struct sy_limit_table *sy_limit_table_create(uint32_t most, unsigned threads);
 void sy_limit_table_destroy(struct sy_limit_table *t);

@@ -399,9 +399,9 @@ uint32_t sy_steer_left(const struct sy_worker *w, unsigned owner);
 
 /* Gives a held-back packet to the pipeline again after this burst, in a burst that is marked as
  * steered. False: sixteen bursts of packets are already held back. */
-bool sy_packet_again(struct sy_worker *w, struct rte_mbuf *m);
+bool sy_packet_resubmit(struct sy_worker *w, struct rte_mbuf *m);
 /* The same for all of them, in this order, or for none. */
-bool sy_packets_again(struct sy_worker *w, struct rte_mbuf *const *m, unsigned count);
+bool sy_packets_resubmit(struct sy_worker *w, struct rte_mbuf *const *m, unsigned count);
 /* How many buffers the packet pool has. */
 unsigned sy_packet_buffers(const struct sy_runtime *rt);
 

@@ -37,7 +37,7 @@ void sy_port_shape_service(struct sy_runtime *rt, unsigned port, uint32_t servic
 /* NULL: the port is not shaped. Control thread, until the next change. */
 const struct sy_shape *sy_port_shape_get(const struct sy_runtime *rt, unsigned port);
 /* Packets that a port's queues may hold together. */
-unsigned sy_port_shape_room(const struct sy_runtime *rt, unsigned port);
+unsigned sy_port_shape_capacity(const struct sy_runtime *rt, unsigned port);
 /* The worker that owns the tree. */
 unsigned sy_port_shape_worker(const struct sy_runtime *rt, unsigned port);
 

@@ -219,7 +219,7 @@ static void test_more_queues_than_buffers(void **state)
 	xsk.mark = PORT_XSK_MARK;
 	queues_now = there / RING + 1;
 	assert_true(queues_now <= SY_MAX_QUEUES);
-	assert_int_equal(xsk_again(rt, &port, &o, &up, &err), -ENOMEM);
+	assert_int_equal(xsk_reattach(rt, &port, &o, &up, &err), -ENOMEM);
 	assert_non_null(strstr(err.text, "--mbufs"));
 	assert_int_equal(moves, 0);
 	/* enough for the queues, but not for the other ports meanwhile */
@@ -228,12 +228,12 @@ static void test_more_queues_than_buffers(void **state)
 	for (unsigned i = 0; i < taken; i++)
 		assert_non_null(m[i] = rte_pktmbuf_alloc(rt->pool));
 	queues_now--;
-	assert_int_equal(xsk_again(rt, &port, &o, &up, &err), -ENOMEM);
+	assert_int_equal(xsk_reattach(rt, &port, &o, &up, &err), -ENOMEM);
 	rte_pktmbuf_free_bulk(m, taken);
 	assert_int_equal(moves, 0);
 	assert_int_equal(rte_mempool_avail_count(rt->pool), there);
 	queues_now = 1;
-	assert_int_equal(xsk_again(rt, &port, &o, &up, &err), -EIO);
+	assert_int_equal(xsk_reattach(rt, &port, &o, &up, &err), -EIO);
 	assert_int_equal(moves, 1);
 }
 

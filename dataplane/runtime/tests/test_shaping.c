@@ -279,7 +279,7 @@ static void test_room(void **state)
 	const unsigned before = received;
 	struct port_ops slow = port_ethdev_ops;
 	slow.sending = sending_many;
-	sending = sy_port_shape_room(rt, 0) - 1000;
+	sending = sy_port_shape_capacity(rt, 0) - 1000;
 	rt->port[0]->ops = &slow;
 	shape(rt, config(8000));
 	for (unsigned i = 1; i <= 2000; i++) {
@@ -457,7 +457,7 @@ static void test_spare(void **state)
 	ring_port_add(&o, "spare");
 	for (unsigned i = 0; i < 2; i++, o.spare = 4096) {
 		struct sy_runtime *rt = runtime_open(&o);
-		room[i] = sy_port_shape_room(rt, 0);
+		room[i] = sy_port_shape_capacity(rt, 0);
 		sy_runtime_close(rt);
 	}
 	assert_in_range(room[0], SY_BURST + 1, 10000);

@@ -403,7 +403,7 @@ static void test_rounds(void **state)
 /* A worker polls longer after a sleep that polling would have met the end of. */
 static void test_spin(void **state)
 {
-	struct sy_worker_private p = {.last_work = 1000, .spin_least = 30, .spin_most = 120};
+	struct sy_worker_private p = {.last_work = 1000, .min_spin = 30, .max_spin = 120};
 	(void)state;
 	worker_spin_note(&p, 1119);
 	assert_int_equal(p.spin_cycles, 120);
@@ -482,7 +482,7 @@ struct seat {
 	int nice;
 };
 
-static void seat_look(struct sy_worker *w, void *ctx)
+static void worker_note(struct sy_worker *w, void *ctx)
 {
 	struct seat *s = ctx;
 	s->nice = getpriority(PRIO_PROCESS, (id_t)gettid());
@@ -499,7 +499,7 @@ static void test_room_for_the_host(void **state)
 	unsigned cpu = CPU_SETSIZE;
 	for (unsigned i = workers; i-- > 0;) {
 		struct seat s;
-		worker_run(sy_worker_at(rt, i), seat_look, &s);
+		worker_run(sy_worker_at(rt, i), worker_note, &s);
 		if (ahead)
 			assert_int_equal(s.nice, workers < (unsigned)CPU_COUNT(&all) ? AHEAD : 0);
 		if (workers > (unsigned)CPU_COUNT(&all))

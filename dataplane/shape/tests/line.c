@@ -158,8 +158,8 @@ void line_take(struct line *l)
 			f->sent++;
 			f->bytes += f->len;
 			f->delay_sum_ns += l->now_ns - came;
-			if (l->now_ns - came > f->delay_most_ns)
-				f->delay_most_ns = l->now_ns - came;
+			if (l->now_ns - came > f->max_delay_ns)
+				f->max_delay_ns = l->now_ns - came;
 			rte_pktmbuf_free(m[i]);
 		}
 }
@@ -184,6 +184,6 @@ void line_forget(struct line *l)
 	for (unsigned i = 0; i < l->flows; i++) {
 		struct flow *f = &l->flow[i];
 		f->put = f->refused[0] = f->refused[1] = f->sent = f->bytes = 0;
-		f->delay_most_ns = f->delay_sum_ns = 0;
+		f->max_delay_ns = f->delay_sum_ns = 0;
 	}
 }

@@ -21,7 +21,7 @@ struct flow {
 	/* Since line_forget(). */
 	uint64_t put, refused[2]; /* full, early */
 	uint64_t sent, bytes;
-	uint64_t delay_most_ns, delay_sum_ns;
+	uint64_t max_delay_ns, delay_sum_ns;
 	/* Always. */
 	uint32_t next, expected; /* numbers of packets */
 	uint64_t in_order;

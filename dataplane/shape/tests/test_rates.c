@@ -176,7 +176,7 @@ static void test_priority(void **state)
 	}
 	measure(&l, 1000 * MS);
 	assert_int_equal(voice->sent, 1000);
-	assert_true(voice->delay_most_ns <= 1514 * 80 + l.step_ns);
+	assert_true(voice->max_delay_ns <= 1514 * 80 + l.step_ns);
 	/* The lowest class gets nothing. */
 	assert_int_equal(l.flow[1].sent, 0);
 	assert_int_equal(l.flow[3].sent, 0);
@@ -200,7 +200,7 @@ static void test_priority_and_guarantee(void **state)
 	measure(&l, 1000 * MS);
 	assert_true(bits(bulk, 1000 * MS) > 0.99 * 60e6);
 	assert_int_equal(voice->sent, 1000);
-	assert_true(voice->delay_most_ns <= 1514 * 80 + l.step_ns);
+	assert_true(voice->max_delay_ns <= 1514 * 80 + l.step_ns);
 	line_close(&l);
 }
 

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Rooms see those below them only: one forbidden include per room must not compile.
+"""Layers see those below them only: one forbidden include per layer must not compile.
 
-    test_rooms.py BUILD_DIRECTORY
+    test_layers.py BUILD_DIRECTORY
 
-Each room's own compile command is taken from compile_commands.json and given one line to parse.
+Each layer's own compile command is taken from compile_commands.json and given one line to parse.
 """
 
 import json
@@ -14,8 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Room, one of its own headers or of a room below, and one of a room that it must not see.
-ROOMS = [
+# Layer, one of its own headers or of a layer below, and one of a layer that it must not see.
+LAYERS = [
     ("session", "session.h", "balance.h"),
     ("sync", "sync_session.h", "balance.h"),
     ("scheduler", "scheduler.h", "session.h"),
@@ -28,17 +28,17 @@ ROOMS = [
 ]
 
 
-def command_of(build, room):
-    """How the room's first source is compiled, and where."""
+def command_of(build, layer):
+    """How the layer's first source is compiled, and where."""
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        if f"balance/{room}/" in entry["file"] and f"balance/{room}/lib" in entry["output"]:
+        if f"balance/{layer}/" in entry["file"] and f"balance/{layer}/lib" in entry["output"]:
             return shlex.split(entry["command"]), entry["directory"]
-    raise SystemExit(f"no source of {room} in {build}/compile_commands.json")
+    raise SystemExit(f"no source of {layer} in {build}/compile_commands.json")
 
 
-def parse(build, room, *headers):
+def parse(build, layer, *headers):
     """What the compiler says to these includes."""
-    command, directory = command_of(build, room)
+    command, directory = command_of(build, layer)
     for option in ("-o", "-MQ", "-MF", "-c"):
         at = command.index(option)
         del command[at : at + 2]
@@ -59,15 +59,15 @@ def parse(build, room, *headers):
 def main():
     build = Path(sys.argv[1])
     wrong = []
-    print(f"1..{len(ROOMS)}")
-    for number, (room, seen, hidden) in enumerate(ROOMS, 1):
+    print(f"1..{len(LAYERS)}")
+    for number, (layer, seen, hidden) in enumerate(LAYERS, 1):
         # The header that is seen comes first: only the other one may be missing.
-        code, text = parse(build, room, seen, hidden)
+        code, text = parse(build, layer, seen, hidden)
         missing = "No such file" in text or "file not found" in text
         refused = code != 0 and hidden in text and missing
-        print("ok" if refused else "not ok", number, f"{room} sees {seen}, not {hidden}")
+        print("ok" if refused else "not ok", number, f"{layer} sees {seen}, not {hidden}")
         if not refused:
-            wrong.append(room)
+            wrong.append(layer)
             print("#", text.strip()[:2000].replace("\n", "\n# ") or "it compiles")
     return bool(wrong)
 

@@ -98,12 +98,12 @@ static void port_reattached(struct sy_runtime *rt, struct port *p, bool up)
 	p->bound = true;
 	p->gone = false;
 	p->attempts = 0;
-	p->again_ns = 0;
+	p->retry_ns = 0;
 	p->problem[0] = '\0';
 	workers_note_queues(rt);
 	paths_measure(rt);
 	adjacencies_tick(rt);
-	marks_attach_again(rt);
+	marks_reattach(rt);
 	if (rt->claims)
 		sy_claims_move(rt->claims, p->claimed, p->ifindex);
 	rc = p->up && rt->claims ? sy_claims_renew(rt->claims, p->ifindex) : 0;
@@ -118,7 +118,7 @@ static void port_reattached(struct sy_runtime *rt, struct port *p, bool up)
 		announce_port(rt, p->id);
 }
 
-static void port_again(struct sy_runtime *rt, struct port *p)
+static void port_reattach(struct sy_runtime *rt, struct port *p)
 {
 	struct sy_error err = {0};
 	struct joining joining = {.port = p};
@@ -130,9 +130,9 @@ static void port_again(struct sy_runtime *rt, struct port *p)
 	p->held = false;
 	if (!p->ifindex || !if_nametoindex(p->name))
 		return;
-	int rc = p->ops->again(rt, p, &rt->options.port[p->id], &up, &err);
+	int rc = p->ops->reattach(rt, p, &rt->options.port[p->id], &up, &err);
 	if (!rc) {
-		rc = shaping_again(rt, p);
+		rc = shaping_reattach(rt, p);
 		rc = rc ? rc : workers_call(rt, worker_join, &joining);
 		rc = rc ? rc : joining.rc;
 		if (rc)
@@ -143,7 +143,7 @@ static void port_again(struct sy_runtime *rt, struct port *p)
 		return;
 	}
 	p->held = true;
-	p->again_ns = sy_clock_ns() +
+	p->retry_ns = sy_clock_ns() +
 	              (AGAIN_NS << (p->attempts < AGAIN_STEPS ? p->attempts++ : AGAIN_STEPS));
 	sy_fail_in(&err, "the interface exists again, but cannot be used");
 	port_say(p, err.text);
@@ -153,6 +153,6 @@ void ports_tick(struct sy_runtime *rt)
 {
 	uint64_t now = sy_clock_ns();
 	for (unsigned i = 0; i < rt->ports; i++)
-		if (rt->port[i]->gone && !rt->quiesced && rt->port[i]->again_ns <= now)
-			port_again(rt, rt->port[i]);
+		if (rt->port[i]->gone && !rt->quiesced && rt->port[i]->retry_ns <= now)
+			port_reattach(rt, rt->port[i]);
 }

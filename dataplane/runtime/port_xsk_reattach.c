@@ -87,8 +87,8 @@ void xsk_lose(struct port *p)
 	queues_close(x);
 }
 
-static int queue_again(struct sy_runtime *rt, struct xsk_port *x, const char *name, unsigned queue,
-                       struct sy_error *err)
+static int queue_reattach(struct sy_runtime *rt, struct xsk_port *x, const char *name,
+                          unsigned queue, struct sy_error *err)
 {
 	struct sy_patience patience = sy_patience_begin(BIND_NS, BIND_STEP_NS);
 	int rc = xsk_queue_open(x, queue, err);
@@ -127,8 +127,8 @@ static int buffers_check(const struct sy_runtime *rt, const struct xsk_port *x, 
 	               queues, queues == 1 ? "" : "s", needed, there);
 }
 
-int xsk_again(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o, bool *up,
-              struct sy_error *err)
+int xsk_reattach(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o, bool *up,
+                 struct sy_error *err)
 {
 	struct xsk_port *x = p->impl;
 	unsigned queues = (unsigned)sy_director_queues(x->director);
@@ -142,11 +142,11 @@ int xsk_again(struct sy_runtime *rt, struct port *p, const struct sy_port_option
 	if (!rc)
 		rc = xsk_director_set(p, err);
 	for (unsigned i = 0; i < queues && !rc; i++)
-		rc = queue_again(rt, x, o->name, i, err);
+		rc = queue_reattach(rt, x, o->name, i, err);
 	if (!rc)
 		rc = xsk_interface_read(p, up, err);
 	if (!rc && p->offloads)
-		rc = xsk_large_again(p, queues, err);
+		rc = xsk_large_reattach(p, queues, err);
 	if (rc) {
 		queues_close(x);
 		return rc;

@@ -94,8 +94,8 @@ static void device_lose(struct port *p)
 {
 }
 
-static int device_again(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
-                        bool *up, struct sy_error *err)
+static int device_reattach(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
+                           bool *up, struct sy_error *err)
 {
 	p->queues = 1;
 	*up = true;
@@ -114,7 +114,7 @@ static struct port *lose(struct sy_runtime *rt)
 	assert_true(sy_shape_waiting(p->shaping.tree) > PACKETS / 2);
 	ops = port_ethdev_ops;
 	ops.lose = device_lose;
-	ops.again = device_again;
+	ops.reattach = device_reattach;
 	p->ops = &ops;
 	strcpy(p->name, "lo");
 	port_lose(rt, p);
@@ -125,7 +125,7 @@ static struct port *lose(struct sy_runtime *rt)
 /* Another attempt to take the port. */
 static void retry(struct sy_runtime *rt)
 {
-	rt->port[PORT]->again_ns = 0;
+	rt->port[PORT]->retry_ns = 0;
 	ports_tick(rt);
 	shaping_tick(rt);
 }
