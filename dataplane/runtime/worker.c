@@ -4,10 +4,10 @@
  * (workers.c starts it), which calls worker_poll() again and again, and worker_sleep() where there
  * is nothing to do:
  *
- *   source_poll()       a burst from each queue         ─┐
- *   steer_receive()  bursts from other workers       ─┼─► burst_run(): the pipeline's stages
- *   resubmitted_run()         packets that a burst held back  ─┘
- *   options.poll()      what comes in other ways
+ *   source_poll()      a burst from each queue          ─┐
+ *   steer_receive()    bursts from other workers        ─┼─► burst_run(): the pipeline's stages
+ *   resubmitted_run()  packets that a stage resubmitted ─┘
+ *   options.poll()     packets that came in other ways
  */
 #include <errno.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Asks access lists about the new sessions of a burst: those of the list for all services, then
- * those of the services' own lists, each list for all its packets together. Mostly all clients are
- * in no set: then one answer is that for all of them. */
+/* Evaluates access lists for the new sessions of a burst: first the list for all services, then the
+ * services' own lists, each list once for all its packets. In the common case no client is in a
+ * set: one result of the list for all services applies to all. */
 #include "access_check.h"
 
 #include <sy_plain.h>
@@ -34,7 +34,7 @@ static inline struct address_look packet_look(const struct address_ranges *r,
 	return address_look_of(r, false, &client);
 }
 
-/* Prefetches wait for their address translation, and overlap best with nothing in between. */
+/* Prefetches wait for address translation: issue them back to back. */
 void access_look_begin(struct sy_worker *w, const struct sy_burst *burst, const uint8_t *at,
                        unsigned count)
 {
@@ -72,10 +72,10 @@ void access_look_continue(struct sy_worker *w, const struct sy_burst *burst)
 	}
 }
 
-/* Packets that would begin sessions, and what the lists are evaluated with. */
+/* Packets that would begin sessions, and the query for the lists. */
 struct batch {
 	uint8_t at[SY_BURST];
-	uint64_t may; /* clients that may be in a set: a bit each */
+	uint64_t may; /* bitmap: clients that may be in a set */
 	struct access_query query;
 };
 
@@ -98,7 +98,7 @@ static inline void batch_copy(struct batch *to, const struct batch *from, unsign
 	to->query.members |= (uint64_t)(from->query.sets[k] != 0) << n;
 }
 
-/* Finds out of which sets the clients are members. */
+/* Finds the sets of which the clients are members. */
 static void batch_find_sets(const struct access *a, struct batch *batch)
 {
 	struct access_query *query = &batch->query;
@@ -119,7 +119,7 @@ static void batch_find_sets(const struct access *a, struct batch *batch)
 	}
 }
 
-/* Leaves a match for the control thread to log. */
+/* Queues a match for the control thread to log. */
 static void access_report(struct sy_worker *w, const struct access_list *l, uint16_t rule,
                           const struct sy_addr *client)
 {
@@ -133,8 +133,8 @@ static void access_report(struct sy_worker *w, const struct access_list *l, uint
 	__atomic_store_n(&aw->written, aw->written + 1, __ATOMIC_RELEASE);
 }
 
-/* Reports one of log_every matches of a rule. matched: a bit for each, by its place in the batch;
- * all have been counted. */
+/* Reports one of log_every matches of a rule. matched: bitmap by index in the batch; all were
+ * counted. */
 static void rule_report(struct sy_worker *w, const struct access_list *l, const struct batch *batch,
                         uint16_t rule, uint64_t matched)
 {
@@ -146,14 +146,13 @@ static void rule_report(struct sy_worker *w, const struct access_list *l, const 
 			access_report(w, l, rule, batch->query.client[__builtin_ctzll(matched)]);
 }
 
-/* Reports the matches of all rules that log: of those that only count, and of those that decided.
- */
+/* Reports the matches of all rules that log: rules that only count, and rules that decide. */
 static __attribute__((noinline)) void batch_report(struct sy_worker *w, const struct access_list *l,
                                                    const struct batch *batch,
                                                    const struct access_answer *answer)
 {
 	const unsigned count = RTE_MIN(batch->query.count, (unsigned)SY_BURST);
-	uint64_t left = 0; /* sessions of rules that log, and that are not reported yet */
+	uint64_t left = 0; /* unreported sessions of rules that log */
 	for (unsigned c = 1; l->counting_logs >> c; c++) {
 		uint64_t matched = 0;
 		for (unsigned k = 0; l->counting_logs >> c & 1 && k < count; k++)
@@ -176,7 +175,7 @@ static __attribute__((noinline)) void batch_report(struct sy_worker *w, const st
 	}
 }
 
-/* Tells the sender of packet i that it is refused, if the list says so. */
+/* Notifies the sender of packet i that it was refused, if the list says so. */
 static enum sy_drop access_refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                   enum access_action action)
 {
@@ -189,8 +188,8 @@ static enum sy_drop access_refuse(struct sy_worker *w, struct sy_burst *burst, u
 	return SY_DROP_ACL_RESET;
 }
 
-/* Asks one list; returns the refused sessions, a bit each by their place in the batch. count:
- * counts and reports what matched. */
+/* Evaluates one list. Returns a bitmap of refused sessions by index in the batch. count: count and
+ * report matches. */
 static uint64_t batch_evaluate(struct sy_worker *w, const struct access_list *l,
                                const struct batch *batch, struct access_answer *answer, bool count)
 {
@@ -201,7 +200,7 @@ static uint64_t batch_evaluate(struct sy_worker *w, const struct access_list *l,
 	return refused;
 }
 
-/* Drops the refused sessions' packets, and takes them out of the batch. */
+/* Drops the packets of refused sessions and removes them from the batch. */
 static __attribute__((noinline)) void batch_refuse(struct sy_worker *w, struct sy_burst *burst,
                                                    const struct access_list *l, struct batch *batch,
                                                    uint64_t refused,
@@ -224,8 +223,8 @@ static __attribute__((noinline)) void batch_refuse(struct sy_worker *w, struct s
 	}
 }
 
-/* Asks the services' own lists, those of one list together. waiting: those whose service has a
- * list, a bit each by their place in the batch. Returns whether it refused any. */
+/* Evaluates the services' own lists, once for all packets of a list. waiting: bitmap of packets
+ * whose service has a list. Returns whether a list refused any. */
 static __attribute__((noinline)) bool
 batch_evaluate_services(struct sy_worker *w, struct sy_burst *burst, const struct access *a,
                         const struct batch *batch, uint64_t waiting)
@@ -255,8 +254,8 @@ batch_evaluate_services(struct sy_worker *w, struct sy_burst *burst, const struc
 	return any;
 }
 
-/* The sessions whose clients may be in a set, a bit each by their place in at[]; the others' are in
- * none. Those in a large table are mostly known: access_look_continue(). */
+/* Bitmap by index in at[]: sessions whose clients may be in a set. access_look_continue() has found
+ * most of them if the table is large. */
 static inline uint64_t burst_look(struct sy_worker *w, const struct access *a,
                                   const struct sy_burst *burst, const uint8_t *at, unsigned count)
 {
@@ -280,9 +279,9 @@ static inline uint64_t burst_look(struct sy_worker *w, const struct access *a,
 	return may;
 }
 
-/* The packets that are to be checked one by one, a bit each by their place in at[]. The others
- * are alike: in no set, of a service without a list, and the list for all services says the same of
- * them, which is counted, and accepts them. may: those whose clients may be in a set. */
+/* Bitmap by index in at[]: packets to check one by one. All others are in no set, and their
+ * services have no list: the list for all services has one result for them, accepts them, and
+ * counts them. may: packets whose clients may be in a set. */
 static inline uint64_t burst_single_out(struct sy_worker *w, const struct access *a, uint64_t may,
                                         const uint8_t *at, unsigned count)
 {
@@ -298,7 +297,7 @@ static inline uint64_t burst_single_out(struct sy_worker *w, const struct access
 	return singled;
 }
 
-/* Asks about the sessions that are singled out. */
+/* Evaluates the lists for the singled-out packets. */
 static __attribute__((noinline)) unsigned
 access_check_singly(struct sy_worker *w, struct sy_burst *burst, const struct access *a,
                     uint8_t *at, unsigned count, uint64_t singled, uint64_t may)
@@ -323,7 +322,7 @@ access_check_singly(struct sy_worker *w, struct sy_burst *burst, const struct ac
 		batch_refuse(w, burst, a->global, &batch, refused, &answer);
 		any = true;
 	}
-	/* GCC with sanitizers does not see that a batch is a burst at most. */
+	/* GCC with sanitizers does not see that a batch has at most SY_BURST packets. */
 	for (unsigned k = 0; bw->burst.listed && k < batch.query.count && k < SY_BURST; k++)
 		waiting |= (bw->burst.listed >> batch.at[k] & 1) << k;
 	if (waiting)
@@ -351,7 +350,7 @@ unsigned access_check_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t
 	return singled ? access_check_singly(w, burst, a, at, count, singled, may) : count;
 }
 
-/* again: its SYN was counted, and only a refusal counts now. */
+/* again: the SYN was counted before; count only a refusal. */
 static enum sy_drop access_check_one(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                      const struct access *a, const struct service *service,
                                      bool again)

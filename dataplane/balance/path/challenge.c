@@ -2,12 +2,12 @@
 /*
  * The SYN defence of DR and IPIP (docs/design/0025-syn-defence.md).
  *
- *     SYN of an unknown client    challenge_passes()   a bare ACK of a cookie; nothing is stored
- *     reset with that number      challenge_reset()    the client is known from now on
- *     SYN of a known client       challenge_passes()   takes a credit, and begins a session
+ *     SYN of an unknown client    challenge_passes()   answered by an ACK with a cookie
+ *     reset with that number      challenge_reset()    validates the client
+ *     SYN of a validated client   challenge_passes()   consumes a credit, begins a session
  *
- * The cookie: │ epoch 1 │ check 31 │. A client in SYN-SENT answers an ACK that it cannot accept by
- * a reset with the ACK's number, and stays in SYN-SENT (RFC 9293 3.10.7.3).
+ * The cookie: │ epoch 1 │ check 31 │. A client in SYN-SENT answers an unacceptable ACK by a reset
+ * with the ACK's number, and stays in SYN-SENT (RFC 9293 3.10.7.3).
  */
 #include "challenge.h"
 
@@ -18,7 +18,7 @@
 
 #define EPOCH_SHIFT 31
 #define CHECK_MASK  ((UINT32_C(1) << EPOCH_SHIFT) - 1)
-/* What a server with an old connection might announce. */
+/* The window that a server with an old connection might announce. */
 #define WINDOW 65535
 
 uint64_t challenge_client(const struct sy_balance *b, const struct service *service,
@@ -33,7 +33,7 @@ uint64_t challenge_client(const struct sy_balance *b, const struct service *serv
 
 /* ---- cookies --------------------------------------------------------------------------------- */
 
-/* The 31 bits for this tuple, and a client with so many proofs. */
+/* The 31 check bits for this tuple and a client with this number of proofs. */
 static uint32_t check_of(const struct cookie_keys *keys, unsigned epoch, const struct sy_tuple *t,
                          unsigned proofs)
 {
@@ -58,7 +58,7 @@ static void challenge_answer(struct sy_worker *w, struct sy_burst *burst, unsign
 	unsigned epoch = keys->epoch & 1;
 	unsigned proofs = validated_proofs(b->validated, client, balance_seconds(w));
 	const struct sy_tcp_segment answer = {
-	        .seq = (uint32_t)(client >> 16) ^ (uint32_t)w->tsc, /* any is right */
+	        .seq = (uint32_t)(client >> 16) ^ (uint32_t)w->tsc, /* any number will do */
 	        .ack = (uint32_t)epoch << EPOCH_SHIFT | check_of(keys, epoch, &v->tuple, proofs),
 	        .flags = SY_TCP_ACK,
 	        .window = WINDOW,
@@ -102,7 +102,7 @@ enum defence_result challenge_reset(struct sy_worker *w, struct sy_burst *burst,
 		if (defence_is_on(b, service))
 			SY_COUNT(counts->wrong, 1);
 		return DEFENCE_PASSES;
-	} /* else the client has validated itself meanwhile, by this reset or another one */
+	} /* otherwise another reset has validated the client meanwhile */
 	SY_COUNT(counts->right, 1);
 	service_packet_drop(w, burst, i, service, SY_DROP_SYN_PROOF);
 	return DEFENCE_GONE;

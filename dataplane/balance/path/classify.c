@@ -23,9 +23,9 @@ static bool is_from_nat_server(struct sy_balance *b, const struct sy_view *v)
 	       address_set_find(SY_RCU_READ(b->address_set), &v->tuple.src) == ADDRESS_SET_SERVER;
 }
 
-/* A packet to neither a VIP nor a local address may be NAT's or SNAT's, or an ICMP error about one
- * of theirs. Returns VIP if the session's client sent it, LOCAL if the other side did, else NONE.
- */
+/* Classifies a packet to neither a VIP nor a local address: NAT or SNAT traffic, or an ICMP error
+ * about it. Returns VIP if the session's client sent it, LOCAL if the other side did, otherwise
+ * NONE. */
 static enum address_set_kind classify_nat(struct sy_balance *b, const uint8_t *frame,
                                           const struct sy_view *v, enum address_set_kind kind)
 {
@@ -39,7 +39,7 @@ static enum address_set_kind classify_nat(struct sy_balance *b, const uint8_t *f
 	return icmp_is_about_server(b, frame, v) ? ADDRESS_SET_LOCAL : ADDRESS_SET_NONE;
 }
 
-/* False: the frame belongs to a VLAN. */
+/* Removes VLAN tags of priority 0. Returns false if the frame belongs to a VLAN. */
 static bool classify_untag(struct rte_mbuf *m, struct sy_view *v)
 {
 	uint8_t *frame = sy_packet_untag(sy_frame(m), v);
@@ -48,8 +48,8 @@ static bool classify_untag(struct rte_mbuf *m, struct sy_view *v)
 	return frame;
 }
 
-/* Is the frame's destination the MAC address of the port that received it? Of a frame that was
- * steered, the other worker has checked this. */
+/* Is the destination MAC address that of the ingress port? The worker that steered a frame has
+ * checked it. */
 static inline bool is_to_port_mac(const struct sy_burst *burst, const uint8_t *frame)
 {
 	uint64_t head;
@@ -57,7 +57,7 @@ static inline bool is_to_port_mac(const struct sy_burst *burst, const uint8_t *f
 	return (head ^ burst->mac) << 16 == 0 || burst->steered;
 }
 
-/* Sets a packet's direction, slot and hash, by its view. */
+/* Sets the direction, slot and hash of packet i from its view. */
 static void classify_by_view(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
                              bool from_client)
 {
@@ -69,7 +69,7 @@ static void classify_by_view(const struct sy_balance *b, struct sy_burst *burst,
 }
 
 /* Removes the bytes behind the IP packet: senders pad Ethernet frames to 60 bytes (IEEE 802.3
- * 4A.3), and other bytes there are no part of the packet. frame_len: of the frame without them. */
+ * 4A.3). frame_len: length of the frame without the padding. */
 static inline void classify_trim(struct rte_mbuf *m, uint32_t frame_len)
 {
 	if (SY_UNLIKELY(rte_pktmbuf_data_len(m) > frame_len)) {
@@ -78,8 +78,8 @@ static inline void classify_trim(struct rte_mbuf *m, uint32_t frame_len)
 	}
 }
 
-/* A packet that classify_plain() did not take. Returns why it is dropped, or NONE: it is for look
- * up, for the slow path (ICMP), or gone (a fragment). */
+/* Classifies a packet that classify_plain() does not handle. Returns the drop reason, or NONE: the
+ * packet goes to look up or to the slow path (ICMP), or it has left the burst (a fragment). */
 static __attribute__((noinline)) enum sy_drop
 classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                  const struct address_set *address_set)
@@ -94,8 +94,8 @@ classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		enum sy_drop reason = sy_packet_parse(sy_frame(m), rte_pktmbuf_data_len(m), v);
 		if (reason != SY_DROP_NONE)
 			return reason;
-		/* We send all frames untagged. A frame that came by the native interface would
-		 * leave its network. */
+		/* All frames are sent untagged: a frame of the native interface would leave its
+		 * network. */
 		if (v->vlans && !classify_untag(m, v))
 			return SY_DROP_VLAN;
 		classify_trim(m, v->frame_len);
@@ -108,19 +108,19 @@ classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		if (kind == ADDRESS_SET_NONE)
 			return SY_DROP_UNKNOWN_DESTINATION;
 	}
-	/* A switch that floods, or a promiscuous port, delivers frames that another host
-	 * handles. */
+	/* Flooding switches and promiscuous ports deliver frames for other hosts. */
 	if (!is_to_port_mac(burst, sy_frame(m)))
 		return SY_DROP_OTHER_HOST;
 	if (!is_plain) {
 		if (v->fragment != SY_FRAGMENT_NONE) {
-			/* Earlier packets go first: this one may be steered at once. */
+			/* Send earlier packets first: remote_classify() may steer this one at
+			 * once. */
 			remote_classify(w, burst, i);
 			enum sy_drop reason = fragment_classify(w, burst, i);
 			if (reason != SY_DROP_NONE || sy_next_has_left(burst->next[i]))
 				return reason;
 			if (to != ADDRESS_SET_VIP &&
-			    to != ADDRESS_SET_LOCAL) /* its ports are known now */
+			    to != ADDRESS_SET_LOCAL) /* the reassembled datagram has ports */
 				kind = classify_nat(b, sy_frame(m), v, to);
 		}
 		if (v->proto != SY_PROTO_TCP && v->proto != SY_PROTO_UDP) {
@@ -135,8 +135,8 @@ classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	return SY_DROP_NONE;
 }
 
-/* A plain packet of this family. False: its destination is no VIP or local address, or another
- * host's MAC address. */
+/* Classifies a plain packet of this family. Returns false if its destination is neither a VIP nor a
+ * local address, or if the frame is for another MAC address. */
 static inline __attribute__((always_inline)) bool
 classify_family(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
                 const uint8_t *frame, const struct address_set *address_set, unsigned plain,
@@ -158,8 +158,8 @@ classify_family(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
 
 	bool from_client = kind == ADDRESS_SET_VIP;
 	uint16_t port = (uint16_t)(sy_plain_ports(frame, v4) >> (from_client ? 0 : 16));
-	/* The slot is that of the client's address, or of the local address that a server answers.
-	 */
+	/* The slot depends on the client's address, or on the local address to which a server
+	 * replies. */
 	if (v4) {
 		uint32_t outer = (uint32_t)(addrs >> (from_client ? 0 : 32));
 		burst->slot[i] = sy_slot_of_v4(outer, port);
@@ -173,8 +173,8 @@ classify_family(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
 	return true;
 }
 
-/* A plain packet to a VIP or a local address: sets direction, slot and hash without a view. False:
- * the packet is for classify_general(). */
+/* Classifies a plain packet to a VIP or a local address without a view. Returns false if the packet
+ * needs classify_general(). */
 static inline __attribute__((always_inline)) bool
 classify_plain(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
                const struct address_set *address_set)
@@ -193,7 +193,7 @@ classify_plain(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
 	return plain && classify_family(b, burst, i, frame, address_set, plain, false);
 }
 
-/* Runs classify_general(). False: the packet does not go to look up. */
+/* Runs classify_general(). Returns false if the packet does not go to look up. */
 static bool classify_unusual(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                              const struct address_set *address_set)
 {
@@ -210,8 +210,8 @@ static bool classify_unusual(struct sy_worker *w, struct sy_burst *burst, unsign
 	return false;
 }
 
-/* Removes the packets that have left from the burst. If half of a burst leaves at random, checking
- * each packet in every stage would mispredict half the time. */
+/* Removes the packets that have left from the burst. Testing each packet in every later stage would
+ * mispredict half of the branches if half of the packets leave at random. */
 static void burst_compact(struct sy_burst *b)
 {
 	uint8_t stays[SY_BURST];

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Passes clients' addresses to their servers, in a TCP option or in a header before the client's
- * data (docs/design/0014-client-address.md).
+ * Passes clients' addresses to their servers, in a TCP option (TOA) or in a PROXY header before the
+ * client's data (docs/design/0014-client-address.md).
  *
- *     client counts        ISN │ data …            client_first is the number after ISN,
- *     server counts        ISN │ header │ data …   `inserted` the header's length
+ *     client's numbering   ISN │ data …            client_first is the number after ISN,
+ *     server's numbering   ISN │ header │ data …   `inserted` the header's length
  *
- * The slow path calls this file for the packets of sessions that are ADDRESS_PENDING. Afterwards
- * only sequence numbers are converted, by forward_shift().
+ * The slow path calls this file for packets of sessions that are ADDRESS_PENDING. Afterwards
+ * forward_shift() converts sequence numbers, and nothing else is needed.
  */
 #include <arpa/inet.h>
 
@@ -17,7 +17,7 @@
 #include "forward.h"
 #include "service_drop.h"
 
-/* The packet that carries the client's address: packet i of a burst, and its session. */
+/* The packet that carries the client's address, and its session. */
 struct address_packet {
 	struct sy_burst *burst;
 	unsigned i;
@@ -39,7 +39,7 @@ static uint32_t header_make(uint8_t out[static SY_PROXY_V1_MAX], const struct sy
 	return text ? sy_proxy_v1(out, t) : sy_proxy_v2(out, t);
 }
 
-/* Data in a SYN (RFC 7413) would precede the header. Its sender sends it again. */
+/* Removes data from a SYN (RFC 7413): it would precede the header. The client retransmits it. */
 static void syn_strip(struct sy_burst *burst, unsigned i)
 {
 	struct rte_mbuf *m = burst->mbuf[i];
@@ -59,7 +59,8 @@ void client_address_begin(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	struct sy_view *v = &burst->view[i];
 	const struct address_packet t = address_packet_of(w, burst, i, s);
 
-	if (s->state != SESSION_SYN_SENT) { /* the server's answer shows whether it begins one */
+	if (s->state !=
+	    SESSION_SYN_SENT) { /* the server's answer shows whether it begins a connection */
 		if (session_is_by_proxy(t.cold))
 			syn_strip(burst, i);
 		else if (session_is_by_toa(t.cold) && !(s->flags & SESSION_ADDRESS_PENDING))
@@ -82,7 +83,7 @@ void client_address_begin(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	syn_strip(burst, i);
 }
 
-/* Inserts the client's address into the packet; false: it does not fit. */
+/* Inserts the client's address into the packet. Returns false if it does not fit. */
 static bool client_address_put(const struct address_packet *t, uint32_t mtu)
 {
 	struct rte_mbuf *m = t->burst->mbuf[t->i];
@@ -100,13 +101,13 @@ static bool client_address_put(const struct address_packet *t, uint32_t mtu)
 	if (!at)
 		return false;
 	rte_pktmbuf_prepend(m, (uint16_t)len);
-	if (proxy) /* the header is the first byte, once forward_shift() has been here */
+	if (proxy) /* forward_shift() has already moved the packet: the header is the first byte */
 		sy_tcp_shift_seq(at, v, t->cold->client_first - seq - t->cold->inserted);
 	return true;
 }
 
-/* Sends the address in a segment of our own ahead of the packet. False: the packet was dropped, and
- * its sender will send it again. */
+/* Sends the address in an originated segment before the packet. Returns false if the packet was
+ * dropped; the client retransmits it. */
 static bool client_address_send_ahead(struct sy_worker *w, const struct address_packet *t)
 {
 	struct sy_burst *burst = t->burst;
@@ -139,12 +140,12 @@ static bool client_address_send_ahead(struct sy_worker *w, const struct address_
 	return true;
 }
 
-/* Would the client's bytes lie where the server expects the header? Then they are forged. The one
- * legitimate byte before the client's first is that of a keep-alive. */
+/* Would the client's bytes overlap the header that the server expects? Then they are forged. The
+ * one legitimate byte before the client's first is that of a keep-alive. */
 static bool is_inside_header(const struct sy_view *v, const struct sy_tcp *tcp, uint32_t at)
 {
 	bool whole = v->fragment == SY_FRAGMENT_NONE;
-	if (v->tcp_flags & SY_TCP_SYN) /* syn_strip() takes no data off a fragment */
+	if (v->tcp_flags & SY_TCP_SYN) /* syn_strip() does not strip fragments */
 		return !whole;
 	if ((int32_t)at >= 0 || v->tcp_flags & SY_TCP_RST)
 		return false;
@@ -161,8 +162,8 @@ bool client_address_insert(struct sy_worker *w, struct sy_burst *burst, unsigned
 
 	if (!sy_view_has_l4(v))
 		return true;
-	/* Offset from the first byte: 0 if the client has had no acknowledgement, −1 for a
-	 * keep-alive (RFC 9293 3.8.4). */
+	/* Offset from the first byte: 0 before any acknowledgement, −1 for a keep-alive (RFC 9293
+	 * 3.8.4). */
 	uint32_t at = ntohl(sy_packet_tcp(frame, v)->seq) - t.cold->client_first;
 	if (!session_is_by_proxy(t.cold)) {
 		sy_tcp_blank_toa(frame, v);
@@ -170,18 +171,18 @@ bool client_address_insert(struct sy_worker *w, struct sy_burst *burst, unsigned
 		session_packet_drop(w, burst, i, s, SY_DROP_BAD_TCP_STATE);
 		return false;
 	}
-	/* Option and header need a segment that is not a fragment. */
+	/* Option and header need an unfragmented segment. */
 	if (v->tcp_flags & SY_TCP_SYN || v->fragment != SY_FRAGMENT_NONE)
 		return true;
-	/* The segment ahead has the packet's own numbers, so any packet may complete the
+	/* The originated segment has the packet's own numbers, so any packet may complete the
 	 * handshake. */
 	if (!session_is_by_proxy(t.cold))
 		return reset || client_address_put(&t, mtu) || client_address_send_ahead(w, &t);
 	if (at != 0 && at + 1 != 0)
 		return true;
 	if (reset && !(v->tcp_flags & SY_TCP_ACK)) {
-		/* This reset answers a segment that acknowledged nothing of the header, so its
-		 * number is the server's own. */
+		/* This reset answers a segment that acknowledged none of the header: it has the
+		 * server's number. */
 		sy_tcp_shift_seq(frame, v, -t.cold->inserted);
 		return true;
 	}
@@ -193,24 +194,24 @@ uint8_t client_address_acknowledged(struct session *s, const struct session_cold
                                     uint8_t *frame, const struct sy_view *v)
 {
 	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
-	/* Offset of what the server acknowledges from the first byte, as the server counts. */
+	/* Offset of the server's acknowledgement from the first byte, in the server's numbering. */
 	uint32_t heard = ntohl(tcp->ack) - cold->client_first, inserted = session_shift(s, cold);
 	bool begun = s->state != SESSION_SYN_SENT && s->state != SESSION_SYN_RECEIVED;
 
 	if ((v->tcp_flags & (SY_TCP_SYN | SY_TCP_ACK)) != SY_TCP_ACK)
 		return v->tcp_flags;
 	if (heard < inserted)
-		/* The client has no such bytes: acknowledge the whole header, which forward_shift()
-		 * subtracts. */
+		/* The client has not sent these bytes: acknowledge the whole header, which
+		 * forward_shift() subtracts. */
 		sy_tcp_add_ack(frame, v, inserted - heard);
 	else if (begun && !(v->tcp_flags & SY_TCP_RST) && (int32_t)(heard - inserted) >= 0 &&
-	         /* A segment that only acknowledges the SYN may not have had the option. */
+	         /* An ACK of the SYN alone does not show that the option arrived. */
 	         (inserted || heard || v->tcp_flags & SY_TCP_FIN ||
 	          v->l4_len > tcp->offset / 16 * 4u) &&
-	         /* Who believes a damaged one never sends the address again. */
+	         /* A forged or damaged ACK would stop the option for good. */
 	         sy_packet_check_l4(frame, v) != SY_CSUM_BAD)
 		s->flags &= (uint8_t)~SESSION_ADDRESS_PENDING;
-	/* Until then the first byte's number is stored in place of the FIN's. */
+	/* while pending, the FIN's field stores the first byte's number */
 	return s->flags & SESSION_ADDRESS_PENDING ? v->tcp_flags & (uint8_t)~SY_TCP_FIN
 	                                          : v->tcp_flags;
 }

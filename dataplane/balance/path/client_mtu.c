@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Narrow paths to IPv4 clients of FNAT (docs/design/0020-path-mtu.md): the path MTU that routers
- * reported, by the client's address. One 64-bit entry per client, which any worker writes and
- * reads atomically:
+ * reported, by the client's address. One 64-bit entry per client, which all workers access
+ * atomically:
  *
  *     63          40 39        24 23         0
  *     │ tag of hash │ MTU, bytes │ second noted │
  *
- * A client replaces another one with the same place. That costs one segment: the next one that is
- * too large causes another error.
+ * A colliding client replaces the entry. That costs the first one a segment: the next too large
+ * segment triggers another ICMP error.
  */
 #include "client_mtu.h"
 
@@ -35,7 +35,7 @@ void client_mtu_note(struct sy_worker *w, const struct sy_addr *client, uint16_t
 		mtu = CLIENT_MTU_LEAST;
 	__atomic_store_n(&b->client_mtu[hash % CLIENT_MTUS], word_of(hash, mtu, now),
 	                 __ATOMIC_RELAXED);
-	if (SY_READ(b->client_mtu_noted) != now) /* all workers read it */
+	if (SY_READ(b->client_mtu_noted) != now) /* shared cache line: write only if it changes */
 		__atomic_store_n(&b->client_mtu_noted, now | !now, __ATOMIC_RELAXED);
 }
 
@@ -44,7 +44,7 @@ uint16_t client_mtu_find(struct sy_worker *w, const struct sy_addr *client)
 	const struct sy_balance *b = w->app;
 	uint32_t now = balance_seconds(w), noted = SY_READ(b->client_mtu_noted);
 
-	/* Usually no narrow path was noted lately. */
+	/* Common case: no narrow path was noted recently. */
 	if (SY_LIKELY(!noted || (int32_t)(now - noted) > CLIENT_MTU_S) || !sy_addr_is_v4(client))
 		return 0;
 	uint64_t hash = client_hash(b, client);

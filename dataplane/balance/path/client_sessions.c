@@ -5,10 +5,10 @@
 
 #include "client_count.h"
 #include "end.h"
-#include "splice.h"
 #include "reset.h"
 #include "reset_both.h"
 #include "service_drop.h"
+#include "splice.h"
 
 uint64_t client_sessions_key(const struct sy_balance *b, uint32_t service,
                              const struct sy_addr *client)
@@ -25,7 +25,8 @@ bool client_sessions_has_place(const struct sy_balance *b, const struct service 
 	       service->policy.client_sessions;
 }
 
-/* Does the client have to show its address for this session to count? One-way: nobody can tell. */
+/* Does the service limit sessions per client, so that the client must validate its address? Not for
+ * one-way services: the forwarder cannot see it. */
 static bool client_is_limited(const struct sy_balance *b, const struct session *s)
 {
 	const struct endpoint *e = &b->endpoint[s->server];
@@ -62,14 +63,14 @@ bool client_sessions_shows_nothing(struct sy_worker *w, const struct sy_burst *b
 		        ntohl(tcp->ack) + session_number(t, record, &b->endpoint[s->server]) ==
 		                cold->client_fin &&
 		        sy_packet_check_l4(frame, v) == SY_CSUM_OK;
-	else /* it sends data or a FIN once it has accepted such an ACK, or a Fast Open cookie */
+	else /* it sends data or a FIN after it has accepted such an ACK or a Fast Open cookie */
 		shown = v->tcp_flags & SY_TCP_FIN || v->l4_len > (tcp->offset >> 4) * 4u;
 	if (shown)
 		cold->client_fin = 0;
 	return !shown;
 }
 
-/* The byte with the session's bit; *mask: which one it is. */
+/* The byte with the session's bit, and the bit's mask. */
 static uint8_t *bit_of(const struct sy_balance *b, const struct session_table *t, uint32_t record,
                        uint8_t *mask)
 {
@@ -92,7 +93,7 @@ bool client_sessions_change(struct sy_worker *w, const struct session_table *t, 
 	}
 	if (*bits & mask)
 		return true;
-	/* What the sweep finds began before the limit. */
+	/* Sessions that the sweep counts began before the limit. */
 	switch (client_count_acquire(b->client_counts,
 	                             client_sessions_key(b, e->service, &s->client),
 	                             began ? limit : UINT32_MAX)) {
@@ -133,7 +134,7 @@ void client_sessions_refuse(struct sy_worker *w, struct sy_burst *burst, unsigne
 		if (s->state == SESSION_DYING)
 			return;
 	}
-	if (resets) { /* the packet's checksum is wrong, or it is on its way */
+	if (resets) { /* the packet has a wrong checksum, or was sent already */
 		reset_both_begin(w, s, SESSION_NEITHER);
 		return;
 	}

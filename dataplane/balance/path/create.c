@@ -23,8 +23,8 @@
 #include "unavailable.h"
 #include "validated.h"
 
-/* Begins the search for a client's local port towards this server and its port. Protocols of
- * several connections, such as FTP's, need them all to come from one address (RFC 4787 REQ-2). */
+/* Begins the search for a local port towards this server. Protocols with several connections, such
+ * as FTP, need one local address for all of them (RFC 4787 REQ-2). */
 static void search_begin(struct sy_worker *w, struct session_table *t, const struct endpoint *e,
                          uint16_t port, const struct sy_addr *client, struct port_search *p)
 {
@@ -65,8 +65,8 @@ static enum sy_drop create_local(struct sy_worker *w, struct session_table *t, s
 	return SY_DROP_NONE;
 }
 
-/* The server answers to the client's address and port, so there is no port to choose. The tuple
- * clashes if the client already talks with this server through another VIP. */
+/* NAT: the server replies to the client's address, so there is no port to choose. The tuple clashes
+ * if the client talks to this server through another VIP. */
 static enum sy_drop create_nat(struct sy_balance *b, const struct session_table *t,
                                struct session *s, const struct session_cold *cold,
                                uint64_t *server_hash)
@@ -83,8 +83,8 @@ static enum sy_drop create_nat(struct sy_balance *b, const struct session_table 
 	               : SY_DROP_NAT_CLASH;
 }
 
-/* Chooses the local address at which the tunnel begins. It varies, to spread packets over the
- * server's cores. */
+/* IPIP: chooses the tunnel's local address. It varies, to spread packets over the server's
+ * cores. */
 static enum sy_drop create_tunnel(struct sy_balance *b, struct session *s, uint64_t hash)
 {
 	const struct local_set *set =
@@ -95,7 +95,7 @@ static enum sy_drop create_tunnel(struct sy_balance *b, struct session *s, uint6
 	return SY_DROP_NONE;
 }
 
-/* Sums the tuple's fields in network order, unfolded. Both addresses are of one family. */
+/* Unfolded sum of the tuple's fields in network order. Both addresses are of one family. */
 static inline uint64_t tuple_sum(const struct sy_tuple *t)
 {
 	uint64_t sum = (uint64_t)t->src.w[3] + t->dst.w[3] + t->sport + t->dport;
@@ -105,8 +105,7 @@ static inline uint64_t tuple_sum(const struct sy_tuple *t)
 	return sum;
 }
 
-/* What the server's answers need: a path, a tuple to find the session by, and the checksum
- * delta. */
+/* Sets what server-to-client packets need: path, reverse tuple, checksum delta. */
 static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t,
                                     const struct sy_tuple *from, struct session *s,
                                     const struct session_cold *cold, struct port_search *p,
@@ -129,7 +128,7 @@ static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t
 	return SY_DROP_NONE;
 }
 
-/* Does policy routing concern packets of the session, to its server or to the client? */
+/* Does policy routing refuse packets of the session, to the server or to the client? */
 static bool create_is_refused(const struct sy_balance *b, const struct sy_burst *burst, unsigned i,
                               const struct session *s, const struct session_cold *cold)
 {
@@ -150,7 +149,7 @@ static bool create_is_refused(const struct sy_balance *b, const struct sy_burst 
 	       (!endpoint_is_one_way(e) && sy_policy_refuses(b->rt, &back, tos));
 }
 
-/* Inserts a session that will be spliced, with its pair record. */
+/* Inserts a session that is to be spliced, with its pair record. */
 static uint32_t insert_spliced(struct session_table *t, const struct session *s,
                                const struct session_cold *cold,
                                const struct splice_opening *opening, uint64_t hash,
@@ -172,7 +171,7 @@ static uint32_t create_insert(struct session_table *t, const struct session *s,
 	                           : insert_spliced(t, s, cold, opening, hash, server_hash);
 }
 
-/* Creates packet i's session with the server on which it has a place. */
+/* Creates the session of packet i with the server that was acquired for it. */
 static uint32_t create_with_server(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                    struct creation *creation, const struct splice_opening *opening,
                                    enum sy_drop *reason)
@@ -190,7 +189,7 @@ static uint32_t create_with_server(struct sy_worker *w, struct sy_burst *burst, 
 	        .local = LOCAL_NONE,
 	        .seen = (uint16_t)balance_seconds(w),
 	        .state = v->proto == SY_PROTO_TCP ? SESSION_SYN_SENT : SESSION_UDP_ONE_WAY,
-	        /* The other fragments of a datagram must find it. */
+	        /* The other fragments of the datagram must find the session. */
 	        .flags = service->policy.one_packet && v->fragment == SY_FRAGMENT_NONE
 	                         ? SESSION_ONE_PACKET
 	                         : 0,
@@ -226,7 +225,7 @@ static uint32_t create_with_server(struct sy_worker *w, struct sy_burst *burst, 
 	return record;
 }
 
-/* A segment of a connection that may have begun at another forwarder. */
+/* A segment of a connection that another forwarder may have begun. */
 static bool is_midstream(const struct sy_view *v)
 {
 	return v->proto == SY_PROTO_TCP && sy_view_has_l4(v) &&
@@ -237,8 +236,9 @@ static bool is_midstream(const struct sy_view *v)
 
 _Static_assert(SY_BURST <= 64, "a bit per packet");
 
-/* Does an earlier packet of the burst already create this flow's session? pending: those packets, a
- * bit each; *hashes: a bitmap of their hashes' upper six bits, to which it adds this packet's. */
+/* Does an earlier packet of the burst create this flow's session? pending: bitmap of packets whose
+ * creation is prepared. *hashes: bitmap of the upper six bits of their hashes; adds this
+ * packet's. */
 static inline bool creation_is_duplicate(const struct sy_burst *burst, unsigned i, uint64_t pending,
                                          uint64_t *hashes)
 {
@@ -283,9 +283,8 @@ static SY_PREFETCH_INLINE void creation_prefetch_table(const struct sy_balance *
 		session_port_prefetch_cursor(t, &creation->port.search);
 }
 
-/* Prefetches the records, and the index buckets of the first ports to try. A prefetch waits for its
- * address translation; only other prefetches overlap with it. So all addresses are computed first,
- * then all are prefetched. */
+/* Prefetches the records and the index buckets of the first candidate ports. Prefetches wait for
+ * address translation and overlap only with each other: compute all addresses first. */
 static SY_PREFETCH_INLINE void creations_prefetch(const struct sy_balance *b,
                                                   const struct sy_burst *burst,
                                                   struct creation *creation, uint64_t with_server)
@@ -309,17 +308,17 @@ static SY_PREFETCH_INLINE void creations_prefetch(const struct sy_balance *b,
 	}
 }
 
-/* What create_prepare() has found so far. */
+/* Results of create_prepare() so far. */
 struct preparation {
 	uint64_t hashes;      /* see creation_is_duplicate() */
-	uint64_t with_server; /* a bit per packet */
-	/* SYNs whose clients must be known, and the clients. */
+	uint64_t with_server; /* bitmap by packet */
+	/* SYNs that need a validated client, and the hashes of these clients */
 	unsigned limited;
 	uint8_t at[SY_BURST];
 	uint64_t client[SY_BURST];
 };
 
-/* Prepares the session of packet i, a client's first one. */
+/* Prepares the session of packet i, the first packet of a client's flow. */
 static inline void create_prepare_one(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                       const struct service *service, struct preparation *p)
 {
@@ -337,7 +336,7 @@ static inline void create_prepare_one(struct sy_worker *w, struct sy_burst *burs
 	creation_prefetch_table(w->app, burst, i, creation);
 }
 
-/* Packet i, to a service under SYN defence: answers it if it is a SYN, or leaves it to
+/* Packet i is for a service under SYN defence: answers a SYN, or leaves it to
  * create_prepare_known(). */
 static __attribute__((noinline)) void create_prepare_defended(struct sy_worker *w,
                                                               struct sy_burst *burst, unsigned i,
@@ -349,7 +348,7 @@ static __attribute__((noinline)) void create_prepare_defended(struct sy_worker *
 	if (v->proto != SY_PROTO_TCP || v->fragment != SY_FRAGMENT_NONE ||
 	    create_check(b, burst, i) != SY_DROP_NONE)
 		return;
-	if (unavailable_refuses(w, burst, i, service)) /* a cookie would connect to nothing */
+	if (unavailable_refuses(w, burst, i, service)) /* no server: a cookie would lead nowhere */
 		return;
 	if (!service->one_way) {
 		defence_answer(w, burst, i, service);
@@ -360,7 +359,7 @@ static __attribute__((noinline)) void create_prepare_defended(struct sy_worker *
 	validated_prefetch(b->validated, p->client[p->limited++]);
 }
 
-/* Prepares the sessions of known clients; the other ones' SYNs are answered. */
+/* Prepares the sessions of validated clients; answers the SYNs of others. */
 static __attribute__((noinline)) void
 create_prepare_known(struct sy_worker *w, struct sy_burst *burst, struct preparation *p)
 {
@@ -383,8 +382,7 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 	for (unsigned k = 0; k < count; k++) {
 		unsigned i = at[k];
 		const struct sy_view *v = &burst->view[i];
-		/* A traceroute packet creates no session, and must not take another one's place
-		 * meanwhile. */
+		/* A traceroute packet creates no session, so it must not evict one. */
 		if (!burst->plain[i] && sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1)
 			continue;
 		const struct service *service = bw->burst.service[i];
@@ -399,7 +397,7 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		creations_prefetch(b, burst, bw->burst.creation, p.with_server);
 }
 
-/* Finds a server for packet i and takes a place on it. */
+/* Finds a server for packet i and acquires a session on it. */
 static enum sy_drop creation_find_server(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                          const struct service *service, uint32_t *server)
 {
@@ -423,7 +421,7 @@ void create_cancel(struct sy_worker *w, unsigned i)
 		load_release(w->app, bw->burst.creation[i].server);
 }
 
-/* Asks the limits of the session's server. NONE, or why they refuse it. */
+/* Charges the limits of new sessions. Returns NONE or the drop reason. */
 static enum sy_drop create_check_limits(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                         uint32_t server)
 {
@@ -448,7 +446,7 @@ enum sy_drop create_recheck(struct sy_worker *w, struct sy_burst *burst, unsigne
 		return SY_DROP_NONE;
 	reason = access_check_packet(w, burst, i, service);
 	if (reason == SY_DROP_NONE && SY_READ(e->limited) & LIMITED_SESSIONS) {
-		police_undo(w, i); /* it is asked about as a whole */
+		police_undo(w, i); /* charged again below, together with the session's limits */
 		reason = create_check_limits(w, burst, i, server);
 	}
 	if (reason != SY_DROP_NONE)
@@ -456,7 +454,7 @@ enum sy_drop create_recheck(struct sy_worker *w, struct sy_burst *burst, unsigne
 	return reason;
 }
 
-/* Begins to time the server's answer to the SYN that has created the session. */
+/* Starts the timer for the server's answer to the SYN that created the session. */
 static void create_time(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
                         uint32_t record, uint32_t server)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which packets may create a session, for create.c and snat_create.c. */
+/* Checks whether a packet may create a session; for create.c and snat_create.c. */
 #include "create.h"
 
 #include "address_set.h"

@@ -3,7 +3,7 @@
  * The SYN defence of FNAT and NAT (docs/design/0025-syn-defence.md); challenge.c has that of DR and
  * IPIP.
  *
- *     SYN                 defence_answer()   a cookie, nothing is stored
+ *     SYN                 defence_answer()   answered by a cookie, nothing is stored
  *     ACK with a cookie   defence_meet()     becomes the client's SYN, which creates a session
  *     what follows        splice.c
  */
@@ -22,13 +22,14 @@
 #include "validated.h"
 
 #define EPOCH_NS UINT64_C(64000000000)
-/* Seconds after the last answer in which cookies are recognised. */
+/* Seconds after the last cookie for which cookies are accepted. */
 #define COOKIE_LIFE 128
-/* Segments of the largest size that a client may send before the server's answer. */
+/* The window that clients get before the server's answer, in maximum segments. */
 #define WINDOW_SEGMENTS 4
-/* The scale that clients are told: the server's is not known yet, and windows are converted. */
+/* The window scale announced to clients: the server's is not known yet, so windows are
+ * converted. */
 #define SCALE_ANNOUNCED 7
-/* If the client names none (RFC 9293 3.7.1, RFC 8200 5). */
+/* MSS without an MSS option (RFC 9293 3.7.1, RFC 8200 5). */
 #define MSS_LEAST_V4 536
 #define MSS_LEAST_V6 1220
 
@@ -38,7 +39,7 @@ bool defence_is_awaited(const struct sy_worker *w, const struct service *service
 	uint32_t at = SY_READ(b->cookies_at[service->id]);
 	if (at != 0)
 		return balance_seconds(w) - at <= COOKIE_LIFE;
-	/* The process before this one may have answered. */
+	/* The predecessor process may have sent cookies. */
 	uint32_t began = SY_READ(b->watches_since);
 	return service->policy.syn_defence == DEFENCE_AUTO &&
 	       (began == 0 || balance_seconds(w) - began <= COOKIE_LIFE);
@@ -54,7 +55,7 @@ void defence_note(const struct sy_worker *w, const struct service *service)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* An epoch's key, from the secret. */
+/* The key of an epoch, derived from the secret. */
 static struct sy_siphash_key epoch_key(const struct sy_siphash_key *secret, uint64_t epoch)
 {
 	const uint64_t even = 2 * epoch, odd = even + 1;
@@ -67,7 +68,7 @@ const struct cookie_keys *defence_keys(struct sy_worker *w)
 	struct balance_worker *bw = balance_worker_of(w);
 	struct cookie_keys *keys = &bw->cookies;
 	const struct sy_balance *b = w->app;
-	uint64_t epoch = w->now_ns / EPOCH_NS + 1; /* 0: none yet */
+	uint64_t epoch = w->now_ns / EPOCH_NS + 1; /* 0: no keys yet */
 
 	if (SY_UNLIKELY(keys->epoch != epoch)) {
 		keys->epoch = epoch;
@@ -79,7 +80,7 @@ const struct cookie_keys *defence_keys(struct sy_worker *w)
 
 /* ---- SYNs ------------------------------------------------------------------------------------ */
 
-/* The largest segment that fits the path to the service's first server. */
+/* The MSS for the path to the service's first server. */
 static uint16_t service_mss(const struct sy_worker *w, const struct service *service, bool v4)
 {
 	const struct sy_balance *b = w->app;
@@ -151,7 +152,7 @@ void defence_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 
 /* ---- ACKs ------------------------------------------------------------------------------------ */
 
-/* Does the packet return a cookie? */
+/* Does the packet acknowledge a valid cookie? */
 static bool cookie_is_right(struct sy_worker *w, const struct sy_view *v, const struct sy_tcp *tcp,
                             struct sy_tcp_options *o)
 {
@@ -223,8 +224,8 @@ bool splice_syn_write_over(struct sy_burst *burst, unsigned i, const struct spli
 	return splice_syn_write(burst->mbuf[i], &tuple, &s) && view_renew(burst, i);
 }
 
-/* Makes packet i the client's SYN; a packet with data is kept in *opening, and another takes its
- * place. False: there is no buffer. */
+/* Makes packet i the client's SYN. A packet with data is kept in *opening, and a new buffer
+ * replaces it. Returns false without a buffer. */
 static bool opening_syn_make(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                              struct splice_opening *opening)
 {
@@ -255,8 +256,8 @@ bool splice_syn_write(struct rte_mbuf *m, const struct sy_tuple *t, const struct
 	return true;
 }
 
-/* Checks the access lists for packet i (again: its SYN passed them), before anything is spent on
- * its session. False: they refused it, and it was dropped. */
+/* Checks the access lists for packet i before its session costs anything. again: its SYN passed
+ * them before. Returns false if the packet was refused and dropped. */
 static bool defence_access_check(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                  const struct service *service, bool again)
 {
@@ -289,13 +290,13 @@ static enum defence_result defence_meet_one_way(struct sy_worker *w, struct sy_b
 	               : DEFENCE_GONE;
 }
 
-/* A SYN in fragments begins no session: no client sends one, and one that is not answered here
- * would take a session for a forged source. */
+/* A fragmented SYN begins no session: no client sends one, and unanswered it would create a session
+ * for a forged source. */
 static enum defence_result defence_meet_fragment(struct sy_worker *w, struct sy_burst *burst,
                                                  unsigned i, const struct service *service)
 {
 	const struct sy_view *v = &burst->view[i];
-	/* Without a server, session_create() refuses it. */
+	/* without a server, session_create() refuses it */
 	if (!sy_view_has_l4(v) || !packet_may_create(v) || !service_has_server(service))
 		return DEFENCE_PASSES;
 	SY_COUNT(balance_worker_of(w)->counts[service->id].refused[REFUSED_NO_SESSION], 1);
@@ -352,8 +353,7 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 		return DEFENCE_WRONG;
 	}
 	SY_COUNT(counts->right, 1);
-	/* The client gets what was sent to its address: overload_drop_burst() lets it begin
-	 * sessions. */
+	/* The cookie validates the client: overload_drop_burst() lets it begin sessions. */
 	validated_add_seen(b->validated, challenge_client(b, service, &v->tuple.src),
 	                   VALIDATED_CREDITS, balance_seconds(w));
 	if (!defence_access_check(w, burst, i, service, true))

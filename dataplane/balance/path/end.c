@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ending a session: at a packet (slow.c), by expiry (sweep.c), to free its record or its local port
- * for another one (evict.c, create.c). */
+/* Ends sessions: at a packet (slow.c), by expiry (sweep.c), or to free a record or a local port
+ * (evict.c, create.c). */
 #include "end.h"
 
 #include "client_sessions.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which sessions end early, so that a new one gets a record or a local port
- * (docs/design/0026-pressure.md). A search looks at a bounded number of records, from where the
- * previous search stopped.
+ * Eviction: which sessions end early so that a new one gets a record or local port
+ * (docs/design/0026-pressure.md). A search visits a bounded number of records, starting where the
+ * previous one stopped.
  */
 #include "evict.h"
 
@@ -11,33 +11,33 @@
 #include "reset_both.h"
 #include "service_drop.h"
 
-#define EVICT_RECORDS 64 /* records per search: 32 consecutive cache lines */
-/* Idle seconds after which a session that has had answers may be evicted. */
+#define EVICT_RECORDS 64 /* records per search: 32 adjacent cache lines */
+/* Min idle seconds before a session with answers may be evicted. */
 #define EVICT_SILENT 2
-/* The same for a one-way session whose client has closed by a credible FIN: its server may still
- * send, which only the client's ACKs show. */
+/* The same for a one-way session after a credible FIN of its client: the server may still send, and
+ * only the client's ACKs show that. */
 #define EVICT_ONE_WAY_SILENT 60
-/* A service has few sessions if another one has more than this many times as many. */
+/* A service has few sessions if another one has more than EVICT_FEW times as many. */
 #define EVICT_FEW 2
-/* As in sweep.c: an idle time above this means that the clock is late. */
+/* As in sweep.c: a larger idle time means that the clock is behind. */
 #define IDLE_MAX (UINT16_MAX - 60)
 
-/* In the order of eviction, first to last. */
+/* In the order of eviction. */
 enum evict_rank {
 	EVICT_OVER,      /* timed out, reset, or its server is gone */
-	EVICT_EMBRYONIC, /* half open; UDP whose client has not sent after an answer; echo */
+	EVICT_EMBRYONIC, /* half open; unreplied UDP; echo */
 	EVICT_TIME_WAIT,
-	EVICT_CLOSING, /* both FINs were seen, and one is acknowledged */
-	EVICT_UDP,  /* its client has sent after an answer, or in a one-way mode goes on sending */
-	EVICT_HALF, /* closed by one side: the other may still send data */
-	EVICT_BUSY, /* as EVICT_UDP, but not silent, of another service that has more */
+	EVICT_CLOSING, /* both FINs were seen, one is acknowledged */
+	EVICT_UDP,     /* UDP whose client has sent after an answer; one-way: goes on sending */
+	EVICT_HALF,    /* closed by one side: the other may still send data */
+	EVICT_BUSY,    /* as EVICT_UDP, but not silent; of another service that has more */
 	EVICT_FEWEST,  /* embryonic, of a service that has few */
 	EVICT_OWN_FEW, /* as EVICT_UDP, of the new session's service, which has few */
 	EVICT_NEVER,
 };
 
-/* One search: for a session of which server, and how many sessions the largest service has among
- * those that the search visits. */
+/* One search: the new session's server, and the maximum number of sessions that a service has among
+ * those visited. */
 struct eviction {
 	const struct sy_balance *b;
 	const struct service_load *load; /* the worker's */
@@ -45,11 +45,11 @@ struct eviction {
 	uint32_t server;
 	uint32_t weight; /* of the new session's service: weight_of() */
 	uint32_t largest;
-	bool embryonic; /* only embryonic sessions may end, and count */
+	bool embryonic; /* evict and count only embryonic sessions */
 	uint16_t now;
 };
 
-/* A FIN that was never acknowledged may be forged, and one-way modes see no acknowledgements. */
+/* An unacknowledged FIN may be forged, and one-way modes see no acknowledgements. */
 static bool closing_is_certain(const struct endpoint *e, const struct session *s)
 {
 	return !endpoint_is_one_way(e) &&
@@ -94,7 +94,7 @@ static enum evict_rank rank_of(const struct endpoint *e, const struct session *s
 	}
 }
 
-/* A service's embryonic sessions, of this worker. A service that is gone has none. */
+/* The service's embryonic sessions at this worker; 0 if the service is gone. */
 static uint32_t pressure_of(const struct sy_balance *b, const struct service_load *load,
                             uint32_t server)
 {
@@ -102,9 +102,8 @@ static uint32_t pressure_of(const struct sy_balance *b, const struct service_loa
 	return service == SERVICE_NONE ? 0 : pressure_embryonic(load, service);
 }
 
-/* What a service has of this worker that a flood can fill: embryonic sessions, all sessions of UDP.
- * All services of SNAT share rules, so there a server stands for the protocol. A service that is
- * gone has nothing. */
+/* The service's sessions at this worker that a flood can create: embryonic TCP, all UDP. Services
+ * of SNAT share rules, so there a server stands for the protocol. 0 if the service is gone. */
 static uint32_t weight_of(const struct sy_balance *b, const struct service_load *load,
                           uint32_t server)
 {
@@ -132,9 +131,9 @@ static inline bool is_same_service(const struct sy_balance *b, uint32_t one, uin
 	return b->endpoint[one].service == b->endpoint[other].service;
 }
 
-/* May a new session end an embryonic one of another service? That one must have more of them, and
- * not far fewer than the new session's service has sessions in all. A flood that proves its
- * sessions so does not end the embryonic ones of others. */
+/* May a new session evict an embryonic one of another service? Only if that service has more of
+ * them, and not far fewer than the new session's service has sessions in all: a flood that
+ * completes its handshakes must not evict embryonic sessions of others. */
 static bool may_end_embryonic(const struct sy_balance *b, const struct service_load *load,
                               uint32_t server, uint32_t other)
 {
@@ -143,8 +142,9 @@ static bool may_end_embryonic(const struct sy_balance *b, const struct service_l
 	       theirs * PRESSURE_FEW > weight_of(b, load, server);
 }
 
-/* The rank of a session that is not over, among services: a new session ends one of another
- * service only if that one has more than its own. A flood so ends sessions of its own service. */
+/* The rank, between services, of a session that is not over: a new session evicts one of another
+ * service only if that service has more than its own. A flood thus evicts its own service's
+ * sessions. */
 static enum evict_rank rank_among(const struct eviction *v, uint32_t server, enum evict_rank rank,
                                   uint16_t idle)
 {
@@ -170,7 +170,7 @@ static enum evict_rank rank_among(const struct eviction *v, uint32_t server, enu
 	}
 	if (!may)
 		return EVICT_NEVER;
-	/* Of its own service a session that has just begun outlives silent ones. */
+	/* Within a service, a new session outlives silent ones. */
 	const uint64_t count = v->embryonic || (same && rank == EVICT_EMBRYONIC && idle == 0)
 	                               ? pressure_of(v->b, v->load, server)
 	                               : weight;
@@ -181,7 +181,7 @@ static enum evict_rank rank_among(const struct eviction *v, uint32_t server, enu
 
 #define COST_NEVER ((uint32_t)EVICT_NEVER << 16)
 
-/* By rank, then by idle time: the session with the lowest cost is evicted first. */
+/* The session with the lowest cost is evicted first: by rank, then by idle time. */
 static uint32_t cost_of(const struct eviction *v, uint32_t record)
 {
 	const struct sy_balance *b = v->b;
@@ -205,7 +205,7 @@ static uint32_t cost_of(const struct eviction *v, uint32_t record)
 	return rank == EVICT_NEVER ? COST_NEVER : (uint32_t)rank << 16 | (uint16_t)~idle;
 }
 
-/* The cost of ending the session in a record. A pair ends by its first record. */
+/* The cost of evicting a record's session. A pair ends by its first record. */
 static uint32_t record_cost(const struct eviction *v, uint32_t record)
 {
 	const struct session *s = session_at(v->t, record);
@@ -224,7 +224,7 @@ static uint32_t pair_cost(const struct eviction *v, uint32_t record)
 	return one > other ? one : other;
 }
 
-/* Notes how many sessions the service of this one has, if the search may end such a session. */
+/* Notes how many sessions this session's service has, if the search may evict it. */
 static void eviction_note(struct eviction *v, uint32_t record)
 {
 	const struct session *s = session_at(v->t, record);
@@ -252,22 +252,22 @@ static void record_evict(struct sy_worker *w, struct session_table *t, uint32_t 
 	SY_COUNT(w->counters.drop[reason], 1);
 }
 
-/* Nothing of `count` records from this one on can end. */
+/* Are `count` records from this one on free? */
 static bool is_free(const struct session_table *t, uint32_t record, uint32_t count)
 {
 	return session_at(t, record)->state == SESSION_FREE &&
 	       session_at(t, record + count - 1)->state == SESSION_FREE;
 }
 
-/* The first record of the next step of a search. */
+/* The first record of the search's next step. */
 static uint32_t search_next(const struct session_table *t, uint32_t at, uint32_t step)
 {
 	at &= ~(step - 1);
 	return at + step > t->top ? 0 : at;
 }
 
-/* The record of the session to end, SESSION_NONE: none may. step 2: an even record, with the next
- * one. */
+/* Returns the record of the session to evict, or SESSION_NONE. step 2: an even record together with
+ * the next one. */
 static uint32_t search(struct eviction *v, struct session_table *t, uint32_t step)
 {
 	uint32_t best = SESSION_NONE, lowest = COST_NEVER, at = t->evict_at;
@@ -328,9 +328,9 @@ void evict_embryonic(struct sy_worker *w, struct session_table *t, uint32_t serv
 
 /* ---- local ports ----------------------------------------------------------------------------- */
 
-/* Among sessions of one kind the one that is silent for longest. The kinds, after TIME_WAIT: of
- * other services those that have more; at last silent ones of the new session's own service. */
-enum { PORT_UNPROVEN = 1 << 16, PORT_SILENT = 2 << 16, PORT_BUSY = 3 << 16, PORT_OWN = 4 << 16 };
+/* Order of kinds, each by idle time: TIME_WAIT, then sessions of other services that have more,
+ * then silent ones of the new session's service. */
+enum { PORT_EMBRYONIC = 1 << 16, PORT_SILENT = 2 << 16, PORT_BUSY = 3 << 16, PORT_OWN = 4 << 16 };
 
 uint32_t evict_port_cost(const struct session_port_search *search, const struct session *s)
 {
@@ -338,7 +338,7 @@ uint32_t evict_port_cost(const struct session_port_search *search, const struct 
 	const struct sy_balance *b = p->balance;
 	const bool embryonic = session_state_is_embryonic(s->state) && s->state != SESSION_OPENING;
 	uint16_t idle = session_idle(s, search->now);
-	/* Inside hosts of SNAT keep the mappings that have proved to be of use (RFC 4787). */
+	/* Keep mappings of SNAT's inside hosts that are in use (RFC 4787). */
 	if (!embryonic &&
 	    (s->state != SESSION_UDP_BOTH_WAYS || b->endpoint[s->server].mode == MODE_SNAT))
 		return session_port_cost(search, s);
@@ -347,7 +347,7 @@ uint32_t evict_port_cost(const struct session_port_search *search, const struct 
 		idle = 0;
 	if (embryonic)
 		return same || may_end_embryonic(b, p->load, p->server, s->server)
-		               ? PORT_UNPROVEN | (uint16_t)~idle
+		               ? PORT_EMBRYONIC | (uint16_t)~idle
 		               : SESSION_NONE;
 	const bool silent = idle >= EVICT_SILENT;
 	if (same)

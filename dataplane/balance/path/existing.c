@@ -8,7 +8,7 @@ const struct access *existing_begin(struct sy_worker *w, const struct session_ta
 {
 	const struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
-	/* Published after the lists: who sees it sees them, also when it creates sessions. */
+	/* Published after the lists (release): a worker that reads it also reads the new lists. */
 	uint32_t now = __atomic_load_n(&b->access_generation, __ATOMIC_ACQUIRE);
 	if (t->sweep_at == 0)
 		bw->rechecking[t->slot] = now;
@@ -24,16 +24,16 @@ void existing_end(struct sy_worker *w, const struct session_table *t)
 static bool list_refuses(const struct access *a, const struct access_list *l,
                          const struct sy_tuple *client)
 {
-	struct access_query asked;
+	struct access_query query;
 	struct access_answer answer;
-	asked.count = 1;
-	asked.proto[0] = (uint8_t)client->proto;
-	asked.client[0] = &client->src;
-	asked.sets[0] = 0;
+	query.count = 1;
+	query.proto[0] = (uint8_t)client->proto;
+	query.client[0] = &client->src;
+	query.sets[0] = 0;
 	if (a->ranges)
-		address_ranges_find(a->ranges, asked.client, asked.sets, 1);
-	asked.members = asked.sets[0] != 0;
-	return access_list_evaluate(l, &asked, NULL, &answer);
+		address_ranges_find(a->ranges, query.client, query.sets, 1);
+	query.members = query.sets[0] != 0;
+	return access_list_evaluate(l, &query, NULL, &answer);
 }
 
 bool existing_is_refused(struct sy_worker *w, const struct access *a, const struct session_table *t,
@@ -43,7 +43,7 @@ bool existing_is_refused(struct sy_worker *w, const struct access *a, const stru
 	const struct session *s = session_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct service *service = endpoint_service(b, e);
-	/* Not RESET: the server's packets may show that the connection goes on. */
+	/* RESET is excluded: the server's packets may show that the connection goes on. */
 	const uint32_t over = 1u << SESSION_TIME_WAIT | 1u << SESSION_DYING;
 	if (!service || e->mode == MODE_SNAT || over >> s->state & 1)
 		return false;

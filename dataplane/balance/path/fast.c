@@ -17,7 +17,7 @@
 
 #define FAST_GROUP 16
 
-/* The path of a session's packets, which may be stale. */
+/* The path id that the session stores. It may be stale. */
 static inline uint16_t fast_path_of(const struct session *s, const struct endpoint *e,
                                     enum session_direction from)
 {
@@ -35,19 +35,21 @@ static inline bool fast_keeps_state(unsigned plain, const struct session *s,
 	return session_is_steady(s, from) && !(plain & SY_PLAIN_SYN_FIN_RST);
 }
 
-/* A candidate: the record that look up proposes, and the side that it says sent the packet. */
+/* A candidate: the record that look up proposes, and which side sent the packet according to the
+ * index. */
 struct fast_candidate {
 	struct session *session;
 	const struct endpoint *endpoint;
 	struct server_share *share;
-	uint32_t entry; /* of the index: the record's number and the side, see session_index.h */
-	uint32_t i;     /* of the packet */
+	uint32_t entry; /* index entry: record number and side (session_index.h) */
+	uint32_t i;     /* packet number in the burst */
 };
 
-/* The stage's pass over a burst. */
+/* State of one pass over a burst. */
 struct fast_pass {
 	struct sy_tx_cache tx;
-	uint64_t waiting; /* sessions with packets for the slow path: fast_bit() of their records */
+	uint64_t waiting; /* sessions with packets left for the slow path: fast_bit() of their
+	                     records */
 };
 
 static inline uint64_t fast_bit(uint32_t record)
@@ -55,7 +57,8 @@ static inline uint64_t fast_bit(uint32_t record)
 	return UINT64_C(1) << (record % 64);
 }
 
-/* Advances the session's state by a server's first answer to a SYN; false: it is none. */
+/* Advances the session's state by a server's first answer to a SYN. Returns false if the packet is
+ * none. */
 static __attribute__((noinline)) bool fast_answer(struct sy_worker *w, struct sy_burst *burst,
                                                   unsigned i, uint32_t record, struct session *s,
                                                   const struct endpoint *e)
@@ -72,7 +75,7 @@ static __attribute__((noinline)) bool fast_answer(struct sy_worker *w, struct sy
 	return true;
 }
 
-/* A handshake has been completed. */
+/* The handshake is complete: the session is no longer embryonic. */
 static __attribute__((noinline)) void fast_leave_embryonic(struct sy_worker *w, uint8_t slot,
                                                            uint32_t record)
 {
@@ -83,7 +86,7 @@ static __attribute__((noinline)) void fast_leave_embryonic(struct sy_worker *w, 
 	pressure_prove(w, b->table[slot], record);
 }
 
-/* The slow path counts the sessions of such a service's clients. */
+/* Does the service limit sessions per client? Then the slow path counts them. */
 static __attribute__((noinline)) bool fast_counts(const struct sy_balance *b,
                                                   const struct endpoint *e)
 {
@@ -91,8 +94,8 @@ static __attribute__((noinline)) bool fast_counts(const struct sy_balance *b,
 	return service && service->policy.client_sessions;
 }
 
-/* Advances the session's state by a plain segment. False: the slow path must do it, or must first
- * advance the state by another packet of the session. */
+/* Advances the session's state by a plain segment. Returns false if the slow path must do it, or
+ * must first process an earlier packet of the session. */
 static inline __attribute__((always_inline)) bool
 fast_advance(struct sy_worker *w, struct sy_burst *burst, const struct fast_pass *pass,
              const struct fast_candidate *at, const uint8_t *frame, enum session_direction from,
@@ -103,7 +106,7 @@ fast_advance(struct sy_worker *w, struct sy_burst *burst, const struct fast_pass
 	struct session *s = at->session;
 	uint32_t record = at->entry >> 1;
 
-	/* UDP changes its state once or twice in a session: the slow path does that. */
+	/* UDP changes its state once or twice per session; the slow path does it. */
 	if (pass->waiting & fast_bit(record) || sy_plain_proto(burst->plain[at->i]) != SY_PROTO_TCP)
 		return false;
 	if (SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL) && fast_counts(b, at->endpoint))
@@ -118,7 +121,7 @@ fast_advance(struct sy_worker *w, struct sy_burst *burst, const struct fast_pass
 	return true;
 }
 
-/* A packet of a session whose segments are watched, if it is one of TCP. */
+/* Counts losses if the session is TCP and its segments are watched. */
 static __attribute__((noinline)) void fast_watched(struct sy_worker *w, struct sy_burst *burst,
                                                    unsigned i, struct session *s)
 {
@@ -130,10 +133,10 @@ static __attribute__((noinline)) void fast_watched(struct sy_worker *w, struct s
 	           v->l4_len - (tcp->offset >> 4) * 4u);
 }
 
-/* A packet that the common way does not take: not plain, not the candidate's, of another
- * transmit mode, or of ports that no endpoint names. Finds its session. Forwards the packet, or
- * leaves it to the slow path if it has no session, changes the state, has no route or does not fit
- * its path. */
+/* Handles what fast_packet() does not: packets that are not plain or not the candidate's, other
+ * transmit modes, and ports that the endpoint does not name. Finds the session. Forwards the
+ * packet, or leaves it to the slow path if there is no session, the state changes, there is no
+ * route, or the packet exceeds the path MTU. */
 static __attribute__((noinline)) enum sy_next
 fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fast_pass *pass)
 {
@@ -171,9 +174,9 @@ fast_general(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct fas
 	return (enum sy_next)burst->next[i];
 }
 
-/* Asks the limits about a packet, for which forward_find() has found a port; false: it was dropped.
- * If it is for the event device, it finds no room at the port and becomes READY, as all packets
- * behind one that has not left do. */
+/* Checks the limits of a packet that forward_find() has a port for. Returns false if the packet was
+ * dropped. A packet for the event device must not be sent here: with a full gather list it becomes
+ * READY, like any packet behind one that has not left. */
 static __attribute__((noinline)) bool fast_limited(struct sy_worker *w, struct sy_burst *burst,
                                                    struct fast_pass *pass, unsigned i,
                                                    const struct session *s,
@@ -187,13 +190,13 @@ static __attribute__((noinline)) bool fast_limited(struct sy_worker *w, struct s
 	return true;
 }
 
-/* A client's packet to a DR or IPIP server, which gets it unchanged or in a tunnel. */
+/* Forwards a client's packet to a DR or IPIP server, unchanged or in a tunnel. */
 static enum sy_next fast_one_way(struct sy_worker *w, struct sy_burst *burst,
                                  struct fast_pass *pass, const struct segment_common *c,
                                  const struct fast_candidate *at, bool behind);
 
-/* Changes a packet as its endpoint's transmit mode requires; false: no headroom for a tunnel
- * header. */
+/* Rewrites a packet for the endpoint's transmit mode. Returns false if there is no headroom for a
+ * tunnel header. */
 static inline __attribute__((always_inline)) bool
 fast_shape(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint8_t *frame,
            const struct session *s, const struct endpoint *e, enum session_direction from,
@@ -215,18 +218,18 @@ fast_shape(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint8_t *fra
 	return true;
 }
 
-/* In what an endpoint differs from one of this transmit mode whose server is well and about which
- * there is nothing to ask the limits: bits of endpoint.flags. 0: nothing. */
+/* Compares endpoint.flags with those of a healthy, unlimited endpoint of this transmit mode.
+ * Returns 0, or the bits that differ. */
 static inline uint32_t fast_differs(const struct endpoint *e, enum session_direction from,
                                     enum transmit_mode transmit_mode)
 {
-	const uint32_t asked =
+	const uint32_t compared =
 	        ENDPOINT_TRANSMIT_MODE(0xf) | ENDPOINT_LIMITED(police_bits(from)) | ENDPOINT_UNWELL;
-	return (SY_READ(e->flags) & asked) ^ ENDPOINT_TRANSMIT_MODE(transmit_mode);
+	return (SY_READ(e->flags) & compared) ^ ENDPOINT_TRANSMIT_MODE(transmit_mode);
 }
 
-/* Forwards a plain packet of the transmit mode's family, if the candidate is its session and its
- * endpoint has this transmit mode; otherwise passes it on to fast_one_way() or fast_general(). */
+/* Forwards a plain packet if the candidate is its session and the endpoint has this transmit mode.
+ * Otherwise calls fast_one_way() or fast_general(). */
 static inline __attribute__((always_inline)) enum sy_next
 fast_packet(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
             const struct segment_common c, const struct fast_candidate *at,
@@ -297,7 +300,7 @@ fast_one_way(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass
 	}
 }
 
-/* Calls fast_packet() with constants: the compiler makes separate code for each combination. */
+/* Calls fast_packet() with constant arguments: the compiler specializes it for each combination. */
 static inline __attribute__((always_inline)) enum sy_next
 fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pass,
                const struct segment_common c, const struct fast_candidate *at, bool behind)
@@ -314,9 +317,9 @@ fast_candidate(struct sy_worker *w, struct sy_burst *burst, struct fast_pass *pa
 	                      : fast_packet(w, burst, pass, c, at, client, TRANSMIT_V6, behind);
 }
 
-/* Fills at[] with the candidates of a group of packets and prefetches their endpoints; returns how
- * many. Packets without one are for the slow path. One packet alone would wait for its record, then
- * for its endpoint, and block the next ones. */
+/* Gathers the candidates of a group of packets in at[] and prefetches their endpoints. Returns
+ * their number. Packets without a candidate go to the slow path. Processing packets one by one
+ * would stall on each record and then on each endpoint. */
 static inline unsigned fast_gather(struct sy_worker *w, const struct segment_common c,
                                    struct sy_burst *burst, unsigned first, unsigned end,
                                    struct fast_candidate *at, bool *behind)
@@ -350,7 +353,7 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	struct fast_candidate at[FAST_GROUP];
 	struct fast_pass pass = {.tx = {.path = SY_TX_CACHE_NONE}};
-	bool behind = false; /* a packet, maybe of the same flow, did not leave here */
+	bool behind = false; /* an earlier packet, maybe of the same flow, has not left */
 	const struct segment_common c = segment_common_of(w);
 
 	for (unsigned first = 0; first < burst->count; first += FAST_GROUP) {
@@ -364,6 +367,6 @@ void sy_fast_stage(struct sy_worker *w, struct sy_burst *burst)
 			behind |= !sy_next_has_left((uint8_t)next);
 		}
 	}
-	if (SY_LIKELY(!behind)) /* all have gone */
+	if (SY_LIKELY(!behind)) /* all packets have left */
 		burst->count = 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Finds the path of a session's packet and rewrites the packet in the transmit mode of its
- * endpoint, for slow.c and fast_general(). Transmit sends it. */
+/* Finds the path of a session's packet and rewrites the packet for its endpoint's transmit mode;
+ * for slow.c and fast_general(). Transmit sends it. */
 #include "forward.h"
 #include "client_mtu.h"
 #include "police.h"
@@ -8,8 +8,8 @@
 #include "snat.h"
 #include "splice_path.h"
 
-/* The path to a server if its endpoint's path is unknown or stale, or under SNAT, where no server
- * id names the remote host. */
+/* The path to a server whose endpoint's path is unknown or stale, or to a remote host of SNAT,
+ * which no server id names. */
 static uint16_t path_to_server(const struct sy_balance *b, struct session *s,
                                const struct endpoint *e)
 {
@@ -27,7 +27,7 @@ uint16_t forward_path(struct sy_worker *w, struct session *s, uint8_t direction)
 	const struct endpoint *e = &b->endpoint[s->server];
 	if (direction == SESSION_CLIENT) {
 		uint16_t path = SY_READ(e->path);
-		/* The control thread refreshes endpoints shortly after the routes change. */
+		/* The control thread refreshes endpoints soon after the routes change. */
 		return SY_LIKELY(SY_RCU_READ(w->path_mtu[path])) ? path : path_to_server(b, s, e);
 	}
 	if (SY_LIKELY(SY_RCU_READ(w->path_mtu[s->path])))
@@ -66,7 +66,7 @@ static void forward_rewrite(const struct sy_balance *b, struct sy_burst *burst, 
 	sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &r);
 }
 
-/* Changes only the TTL. That ends a loop if a server sends the VIP's packets on instead of
+/* DR: changes the TTL only. It ends the loop if a server forwards the VIP's packets instead of
  * accepting them. */
 static void forward_direct(struct sy_burst *burst, unsigned i, const struct endpoint *e)
 {
@@ -111,7 +111,7 @@ static void forward_snat(const struct sy_balance *b, struct sy_burst *burst, uns
 	sy_packet_rewrite(sy_frame(burst->mbuf[i]), v, &r);
 }
 
-/* Rewrites a packet of a transmit mode that is not in place. NONE, or why the packet is dropped. */
+/* Rewrites a packet whose transmit mode is not in place. Returns NONE or the drop reason. */
 static enum sy_drop forward_not_in_place(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                          const struct session *s, const struct endpoint *e)
 {
@@ -132,7 +132,8 @@ static enum sy_drop forward_not_in_place(struct sy_worker *w, struct sy_burst *b
 	               : SY_DROP_NO_BUFFER;
 }
 
-/* Converts the numbers of a SESSION_SHIFTED session's packet to the receiver's count. */
+/* Converts the sequence numbers of a SESSION_SHIFTED session's packet to the receiver's
+ * numbering. */
 static void forward_shift(const struct sy_balance *b, struct sy_burst *burst, unsigned i,
                           const struct session *s)
 {

@@ -15,21 +15,22 @@
 
 #define PLACE_NONE UINT16_MAX
 #define BUCKETS    FRAGMENT_HELD
-#define SOURCES    1024           /* counters of sources, by hash */
-#define UNIT       8              /* bytes per unit of a fragment's offset (RFC 791 3.1) */
-#define UNITS      (65536 / UNIT) /* of the longest datagram */
+#define SOURCES    1024           /* source counters, indexed by hash */
+#define UNIT       8              /* bytes per unit of the fragment offset (RFC 791 3.1) */
+#define UNITS      (65536 / UNIT) /* in the longest datagram */
 
 /*
- * Travels with a fragment from worker to worker, in its packet buffer. Writer: always the worker
- * that hands it over; reader: the worker that gets it. Otherwise its content is undefined.
+ * Steering metadata in a fragment's packet buffer. Writer: the worker that steers it; reader: the
+ * worker that receives it. Undefined at all other times.
  */
 struct note {
 	uint32_t id;
 	uint16_t sport, dport;
-	uint16_t offset; /* in bytes, while it waits */
+	uint16_t offset; /* in bytes, while the fragment waits */
 	uint8_t proto;
 	uint8_t completes : 1; /* as in struct sy_view */
-	uint8_t known : 1;     /* its datagram is complete; else it goes to its datagram's worker */
+	uint8_t known : 1; /* the datagram is complete; otherwise steered to the datagram's worker
+	                    */
 };
 static int note_offset;
 
@@ -38,7 +39,7 @@ static struct note *note_of(struct rte_mbuf *m)
 	return RTE_MBUF_DYNFIELD(m, note_offset, struct note *);
 }
 
-/* Datagrams in order of age; PLACE_NONE: none. */
+/* A list of datagrams by age; PLACE_NONE: empty. */
 struct ends {
 	uint16_t oldest, newest;
 };
@@ -47,41 +48,41 @@ struct link {
 };
 enum list { OF_ALL, OF_SOURCE, LISTS };
 
-/* A datagram counts as many as its waiting fragments, and as one without any: it is spoilt. */
+/* A datagram counts as its number of waiting fragments. A spoilt one has none and counts as 1. */
 struct datagram {
 	struct sy_tuple key; /* see key_of() */
 	uint32_t hash;
-	uint16_t next; /* place: of its bucket, or of the free ones */
+	uint16_t next; /* next in its bucket, or next free */
 	uint16_t source;
 	struct link in[LISTS];
 	uint64_t begun_ns;
-	uint16_t seen, end; /* units that arrived; the end of the last of them */
-	uint16_t total;     /* units in all, 0: unknown */
+	uint16_t seen, end; /* units that arrived; end of the last one */
+	uint16_t total;     /* total units; 0: unknown */
 	uint16_t count;
-	uint16_t spoilt;       /* enum sy_drop: why no fragment of it passes; NONE: they may */
-	uint16_t sport, dport; /* of the first fragment, when it has arrived; likewise: */
+	uint16_t spoilt;       /* enum sy_drop: why its fragments are dropped; NONE: they are not */
+	uint16_t sport, dport; /* of the first fragment, once it has arrived; so is proto */
 	uint8_t proto;
 	struct rte_mbuf *waiting, *last; /* linked by mbuf.next */
 	uint64_t unit[UNITS / 64];       /* one bit per unit that arrived */
 };
 
-/* All sources of one hash. */
+/* All sources with one hash. */
 struct source {
 	struct ends datagrams;
 	uint16_t count;
 };
 
 struct fragments {
-	uint32_t ids;   /* incremented for each new id */
-	uint16_t count; /* of all datagrams */
+	uint32_t ids;   /* next id */
+	uint16_t count; /* waiting fragments of all datagrams */
 	uint16_t limit, share;
-	uint16_t free, used; /* places that were used and are free; that were ever used */
+	uint16_t free, used; /* first entry that is free again; number of entries ever used */
 	uint16_t bucket[BUCKETS];
 	struct ends all;
-	uint16_t over[FRAGMENT_SHARES]; /* sources that have more than their share */
+	uint16_t over[FRAGMENT_SHARES]; /* sources above their share */
 	uint16_t overs;
 	struct source source[SOURCES];
-	/* One more than may wait: a datagram is added before another one is evicted. */
+	/* One more than the limit: a datagram is added before one is evicted. */
 	struct datagram datagram[FRAGMENT_HELD + 1];
 };
 
@@ -95,7 +96,7 @@ struct fragments *fragments_create(unsigned limit)
 	note_offset = rte_mbuf_dynfield_register(&field);
 	if (note_offset < 0)
 		return NULL;
-	/* Pages that no datagram uses are never touched. */
+	/* calloc: pages of unused entries are never touched */
 	struct fragments *f = calloc(1, sizeof(*f));
 	if (!f)
 		return NULL;
@@ -106,7 +107,7 @@ struct fragments *fragments_create(unsigned limit)
 	memset(&f->all, 0xff, sizeof(f->all));
 	for (unsigned n = 0; n < SOURCES; n++)
 		f->source[n].datagrams = f->all;
-	/* Does not repeat the ids of the previous process, whose key we have inherited. */
+	/* start beyond the ids of a predecessor, which used the same key */
 	f->ids = (uint32_t)(sy_clock_ns() / 1000);
 	return f;
 }
@@ -121,7 +122,7 @@ void fragments_destroy(struct fragments *f)
 
 /* ---- ids ------------------------------------------------------------------------------------- */
 
-/* A permutation of 16 bits with our key, in four Feistel rounds. */
+/* A keyed permutation of 16 bits: four Feistel rounds. */
 static uint16_t id_permute(const struct sy_hash_key *key, uint16_t n)
 {
 	uint8_t left = (uint8_t)(n >> 8), right = (uint8_t)n;
@@ -135,9 +136,9 @@ static uint16_t id_permute(const struct sy_hash_key *key, uint16_t n)
 }
 
 /*
- * An unpredictable id (RFC 7739), for either family. Its low half repeats only after the worker has
- * used its share of all 65536. By then a receiver has given up incomplete datagrams between the
- * same addresses, unless it is very busy (RFC 4963).
+ * Returns an unpredictable id (RFC 7739) for IPv4 or IPv6. Its low half repeats only after the
+ * worker has used its share of all 65536; receivers have given up incomplete datagrams by then,
+ * unless they are very busy (RFC 4963).
  */
 uint32_t fragment_id_new(struct sy_worker *w)
 {
@@ -150,7 +151,7 @@ uint32_t fragment_id_new(struct sy_worker *w)
 
 /* ---- one datagram's units -------------------------------------------------------------------- */
 
-/* The bits from unit `at` on in its 64-bit group, below `to`. */
+/* Mask of the units from `at` on, below `to`, within the 64-bit group of `at`. */
 static uint64_t units_mask(unsigned at, unsigned to)
 {
 	uint64_t bits = to - at < 64 ? (UINT64_C(1) << (to - at)) - 1 : UINT64_MAX;
@@ -165,9 +166,9 @@ static unsigned units_seen(const struct datagram *d, unsigned from, unsigned to)
 	return seen;
 }
 
-/* May the units from..to, the datagram's last ones if `last`, be added? Units that all arrived
- * before are a duplicate (the bytes that came first count). A partial overlap, or a unit beyond the
- * end, spoils the datagram (RFC 5722; IPv4 as in Linux). */
+/* Checks the units from..to, the last ones if `last`. A duplicate is dropped: the first bytes
+ * count. A partial overlap or a unit beyond the end spoils the datagram (RFC 5722; for IPv4 as in
+ * Linux). */
 static enum sy_drop units_check(const struct datagram *d, unsigned from, unsigned to, bool last)
 {
 	unsigned seen = units_seen(d, from, to);
@@ -240,7 +241,7 @@ static void count_set(struct fragments *f, struct datagram *d, unsigned count)
 	f->over[at] = f->over[--f->overs];
 }
 
-/* The oldest datagram: of the source that has most, if any has more than its share, else of all. */
+/* The oldest datagram of the source that exceeds its share most, otherwise the oldest of all. */
 static uint16_t victim_find(const struct fragments *f)
 {
 	const struct source *most = NULL;
@@ -252,8 +253,8 @@ static uint16_t victim_find(const struct fragments *f)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Source, destination and id; for IPv4 also the protocol. In IPv6 the first fragment may name
- * another protocol than the others, and the id is unique without it. */
+/* The key: source, destination, id, and for IPv4 the protocol. In IPv6 the first fragment may carry
+ * another protocol than the others; the id is unique without it. */
 static struct sy_tuple key_of(const struct sy_view *v)
 {
 	return (struct sy_tuple){.src = v->tuple.src,
@@ -263,7 +264,7 @@ static struct sy_tuple key_of(const struct sy_view *v)
 	                         .proto = v->v4 ? v->proto : 0};
 }
 
-/* An address of IPv4, a /64 of IPv6: one host has as many addresses of it as it likes. */
+/* Hash of an IPv4 address or an IPv6 /64: a host may use any address of its /64. */
 static uint16_t source_of(const struct sy_hash_key *key, const struct sy_addr *src)
 {
 	uint64_t hash = sy_hash_mix(src->d[sy_addr_is_v4(src) ? 1 : 0] ^ key->k[2], key->k[3]);
@@ -329,7 +330,7 @@ static void datagram_drop(struct sy_worker *w, struct fragments *f, uint16_t pla
 	datagram_end(f, place);
 }
 
-/* There is a free place, as each datagram counts as one at least. */
+/* An entry is free: each datagram counts as at least 1. */
 static uint16_t datagram_begin(struct sy_worker *w, struct fragments *f, uint32_t hash,
                                const struct sy_tuple *key)
 {
@@ -352,7 +353,7 @@ static uint16_t datagram_begin(struct sy_worker *w, struct fragments *f, uint32_
 	return place;
 }
 
-/* No fragment of the datagram passes from now on. */
+/* Drops the datagram's waiting fragments, and later ones when they arrive. */
 static void datagram_spoil(struct sy_worker *w, struct fragments *f, struct datagram *d,
                            enum sy_drop reason)
 {
@@ -373,8 +374,8 @@ void fragments_expire(struct sy_worker *w)
 
 /* ---- fragments ------------------------------------------------------------------------------- */
 
-/* Fills `piece` with the waiting fragments in order; returns their number. They mostly arrived in
- * order. */
+/* Fills `piece` with the waiting fragments in order and returns their number. Insertion sort: they
+ * mostly arrive in order. */
 static unsigned waiting_sort(struct datagram *d, struct rte_mbuf *piece[static FRAGMENT_PIECES])
 {
 	uint16_t offset[FRAGMENT_PIECES];
@@ -395,7 +396,7 @@ static unsigned waiting_sort(struct datagram *d, struct rte_mbuf *piece[static F
 	return count;
 }
 
-/* Ends a complete datagram: its fragments run through the pipeline again, after this burst. */
+/* Resubmits the fragments of a complete datagram to the pipeline, after this burst. */
 static void datagram_release(struct sy_worker *w, struct fragments *f, uint16_t place)
 {
 	struct datagram *d = &f->datagram[place];
@@ -416,7 +417,8 @@ static void datagram_release(struct sy_worker *w, struct fragments *f, uint16_t 
 			sy_packet_drop(w, piece[n], SY_DROP_FRAGMENT_WAIT_FULL);
 }
 
-/* Handles fragment i of a datagram that this worker owns. NONE: it waits, or has continued. */
+/* Adds fragment i to a datagram that this worker owns. Returns NONE if it waits or was resubmitted,
+ * otherwise the drop reason. */
 static enum sy_drop datagram_add(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
                                  uint32_t hash, const struct sy_tuple *key)
 {

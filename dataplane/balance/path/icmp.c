@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ICMP: errors that we send, and packets to our addresses. */
+/* Originated ICMP errors; packets to the forwarder's addresses. */
 #include "icmp.h"
 
 #include "create.h"
 #include "originated.h"
 #include "snat.h"
 
-/* The source of an error that we send: the address that the packet was sent to. An inside host's
- * packet is for another host, in whose name we must not answer: a traceroute would seem to have
- * arrived. */
+/* The source of an originated error: the packet's destination. Not for an inside host's packet,
+ * which is for another host: an answer in that name would end a traceroute too early. */
 static const struct sy_addr *icmp_source(const struct sy_balance *b, const struct sy_view *v)
 {
 	const struct snat *snat = SY_RCU_READ(b->snat);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ICMP errors from other hosts and routers. Each quotes a packet that we, or a server whose answers
- * bypass us, have sent. The packet's original sender must get the error, about the packet as it
- * sent it:
+ * ICMP errors from other hosts and routers. Each quotes a packet that the forwarder, or a server
+ * whose answers bypass it, has sent. The packet's original sender must get the error, about the
+ * packet as it sent it:
  *
  *     quoted             error sent to      forwarded to source
  *     VIP → client       VIP                server       the router; FNAT: local address; DR, IPIP:
@@ -14,10 +14,10 @@
  *     remote → inside    remote  (SNAT)     remote       pool
  *
  * Clients do not see the network beyond the VIP, which may not be theirs. NAT, DR and IPIP servers
- * see the router's address: we are on their path to it.
+ * see the router's address: the forwarder is on their path to it.
  *
- * An error is easy to forge, so none changes its session, keeps it alive or counts as its traffic.
- * Receivers check the quoted packet (RFC 5927), which therefore is forwarded unchanged.
+ * Errors are easy to forge, so no error changes its session, keeps it alive or counts as traffic.
+ * Receivers check the quoted packet (RFC 5927), so it is forwarded unchanged.
  */
 #include "address_set.h"
 #include "balance.h"
@@ -28,21 +28,21 @@
 #include "splice.h"
 
 struct complaint {
-	struct sy_quote quote;    /* of the packet whose sender shall get the error */
-	struct sy_quote tunnel;   /* of the tunnel around it; proto 0: none */
-	struct sy_tuple incoming; /* tuple of packets by which its session is found */
+	struct sy_quote quote;    /* the packet whose sender must get the error */
+	struct sy_quote tunnel;   /* its tunnel header; proto 0: none */
+	struct sy_tuple incoming; /* tuple that finds the packet's session */
 	uint8_t slot;
 	uint32_t record;
-	enum session_direction from; /* it takes the direction of packets from this side */
+	enum session_direction from; /* the error is forwarded like packets from this side */
 };
 
-/* The tuple of the receiver's answer. */
+/* The tuple of an answer. */
 static struct sy_tuple tuple_reversed(const struct sy_tuple *t)
 {
 	return (struct sy_tuple){t->dst, t->src, t->dport, t->sport, t->proto};
 }
 
-/* Was the quoted packet going to its session's client, whose port then gives the slot? Such
+/* Was the quoted packet on its way to the session's client, whose port then gives the slot? Such
  * packets come from a VIP, or from a remote to an inside host. */
 static bool is_towards_client(const struct sy_balance *b, const struct complaint *c)
 {
@@ -57,7 +57,7 @@ static bool is_towards_client(const struct sy_balance *b, const struct complaint
 	}
 }
 
-/* Fills in all fields but record and from. */
+/* Sets all fields except record and from. */
 static enum sy_drop complaint_read(const struct sy_balance *b, const uint8_t *frame,
                                    const struct sy_view *v, struct complaint *c)
 {
@@ -65,7 +65,7 @@ static enum sy_drop complaint_read(const struct sy_balance *b, const uint8_t *fr
 	enum sy_drop reason = sy_packet_parse_quote(frame, v, &c->quote);
 	if (reason != SY_DROP_NONE)
 		return reason;
-	/* Errors go to the source of the quoted packet. */
+	/* errors are sent to the source of the quoted packet */
 	if (!sy_addr_equal(&t->src, &v->tuple.dst))
 		return SY_DROP_ICMP_NO_SESSION;
 	c->tunnel.proto = 0;
@@ -107,7 +107,7 @@ void icmp_error_steer(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 		sy_burst_steer(w, burst, i);
 }
 
-/* The session that the error is about; NULL: none. */
+/* The session of the error; NULL: none. */
 static struct session *complaint_session(struct sy_balance *b, struct complaint *c, uint64_t hash)
 {
 	struct session_table *t = b->table[c->slot];
@@ -121,7 +121,7 @@ static struct session *complaint_session(struct sy_balance *b, struct complaint 
 		return NULL;
 	if (c->tunnel.proto == 0)
 		return s;
-	/* The packet in the tunnel was the client's; was it this session's tunnel? */
+	/* The encapsulated packet was the client's: was the tunnel this session's? */
 	if (c->from != SESSION_CLIENT || e->mode != MODE_IPIP ||
 	    !sy_addr_equal(&c->tunnel.tuple.dst, &e->addr) ||
 	    !sy_addr_equal(&c->tunnel.tuple.src, session_local(b, s, e)))
@@ -130,7 +130,7 @@ static struct session *complaint_session(struct sy_balance *b, struct complaint 
 	return s;
 }
 
-/* To a server whose answers bypass us, the error goes like the client's packets. */
+/* Forwards the error to a server whose answers bypass the forwarder, like the client's packets. */
 static enum sy_drop complaint_pass(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                    const struct session *s, const struct endpoint *e)
 {
@@ -146,7 +146,7 @@ static enum sy_drop complaint_pass(struct sy_worker *w, struct sy_burst *burst, 
 	return SY_DROP_NONE;
 }
 
-/* Replaces packet i by a new error, about the packet that its sender knows as *known. */
+/* Replaces packet i by a new error about *known, the packet as its sender knows it. */
 static enum sy_drop complaint_rebuild(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                       const struct complaint *c, const struct sy_tuple *known,
                                       const struct sy_addr *src)
@@ -178,8 +178,8 @@ static enum sy_drop complaint_translate(struct sy_worker *w, struct sy_burst *bu
 	const struct session_cold *cold = session_cold_at(b->table[c->slot], c->record);
 	struct sy_tuple known =
 	        to_client ? session_client_tuple(s, cold, e) : session_server_tuple(b, s, cold, e);
-	/* Is the path beyond us the receiver's own? Then we are a router on it, and the receiver
-	 * sees the erring router's address, unless that is link-local. */
+	/* Is the router on the receiver's own path? Then the receiver sees the router's address,
+	 * unless it is link-local. */
 	bool beyond = to_client ? e->mode == MODE_SNAT : e->mode == MODE_NAT;
 	bool shown = beyond && !sy_addr_is_link_local(&v->tuple.src);
 	struct sy_addr src = shown ? v->tuple.src : known.dst;
@@ -198,11 +198,10 @@ static enum sy_drop complaint_translate(struct sy_worker *w, struct sy_burst *bu
 }
 
 /*
- * A server stores a path's MTU by the remote address, which is our local address: the MTU of one
- * client's path would apply to all clients. Below a size that costs little, the server does not get
- * the error; we fragment packets to the client instead. The error is not trusted further: it may be
- * forged, though only about a packet that exists and is larger than the MTU that it reports (RFC
- * 5927 7.2).
+ * FNAT: the server stores path MTUs by the local address, so one client's path MTU would apply to
+ * all clients. An MTU below CLIENT_MTU_FLOOR is not passed to the server: packets to the client are
+ * fragmented here. The error may be forged, but only about a packet that exists and exceeds the MTU
+ * that it reports (RFC 5927 7.2).
  */
 static bool complaint_keep(struct sy_worker *w, const struct complaint *c, struct session *s,
                            const struct endpoint *e)
@@ -211,7 +210,7 @@ static bool complaint_keep(struct sy_worker *w, const struct complaint *c, struc
 	if (q->kind != SY_QUOTE_TOO_BIG || c->from != SESSION_CLIENT || e->mode != MODE_FNAT ||
 	    q->mtu >= CLIENT_MTU_FLOOR)
 		return false;
-	/* It is IPv4: sy_packet_parse_quote() refuses such MTUs of IPv6. */
+	/* IPv4: sy_packet_parse_quote() refuses such MTUs of IPv6. */
 	if (q->ip_len > q->mtu) {
 		client_mtu_note(w, &s->client, q->mtu);
 		s->path = SY_PATH_NONE;
@@ -232,8 +231,8 @@ static enum sy_drop complaint_forward(struct sy_worker *w, struct sy_burst *burs
 	reason = complaint_read(b, frame, v, &c);
 	if (reason != SY_DROP_NONE)
 		return reason;
-	/* The configuration has changed since the error was steered here: the table is another
-	 * worker's. */
+	/* the configuration has changed since the error was steered: another worker owns the
+	 * slot */
 	if (c.slot != burst->slot[i])
 		return SY_DROP_ICMP_NO_SESSION;
 	burst->hash[i] = sy_hash_tuple(&b->key, &c.incoming);

@@ -16,7 +16,7 @@ unsigned locate_burst(struct sy_worker *w, const struct sy_burst *burst, const u
 	const struct service *service = NULL;   /* of the previous one */
 	const struct sy_tuple *previous = NULL; /* of the previous one */
 	uint64_t located = 0, listed = 0;
-	bool own = false; /* has `service` an access list? */
+	bool own = false; /* does `service` have an access list? */
 	unsigned n = 0;
 	for (unsigned k = 0; k < count; k++) {
 		const unsigned i = at[k];

@@ -11,9 +11,9 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 	uint8_t missed[SY_BURST];
 	unsigned misses = 0;
 
-	/* Short loops: while one packet waits for memory, the next ones start. A prefetch waits for
-	 * its address translation, and later instructions wait for the prefetch to issue. The
-	 * prefetches overlap only with nothing in between. */
+	/* Short loops: while one packet's load waits for memory, the next packets' loads start. A
+	 * prefetch occupies its slot until its address is translated, so nothing but prefetches
+	 * runs in between. */
 	for (unsigned i = 0; i < burst->count; i++) {
 		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP))
 			continue;
@@ -21,7 +21,7 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 		SESSION_PREFETCH(bucket[i]);
 	}
 
-	/* The buckets are in the cache now. */
+	/* The buckets are cached now. */
 	for (unsigned i = 0; i < burst->count; i++) {
 		if (SY_UNLIKELY(burst->next[i] != SY_NEXT_LOOKUP))
 			continue;
@@ -33,7 +33,7 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 		if (SY_UNLIKELY(entry == SESSION_NONE))
 			missed[misses++] = (uint8_t)i;
 	}
-	/* In a full table one session in six is in its other bucket. */
+	/* In a full table, one session in six is in its other bucket. */
 	for (unsigned k = 0; k < misses; k++) {
 		unsigned i = missed[k];
 		const struct session_index *x = &index[burst->slot[i]];

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A packet that waits is in two lists: its session's (a bucket of a small hash table; one bucket
- * may have several sessions), and that of all that wait, in which the oldest is found. A packet
- * that is due has left both, and is in the order in which it goes to the pipeline.
+ * A waiting packet is in two lists: its session's (a hash bucket, shared by several sessions), and
+ * a list of all waiting packets by age. A due packet is in neither: the list `due` has the order in
+ * which packets go to the pipeline.
  *
- *     opening_queue_add() ──▶ waits ── opening_queue_release() ──▶ pipeline, if it has room, else
- * due ──▶ pipeline opening_queue_resubmit() ─────────────────────────────▶    (opening_queue_poll()
- * tries again)
+ *     opening_queue_add() ──▶ waiting ── opening_queue_release() ──▶ pipeline, or due if it is full
+ *     opening_queue_resubmit() ────────────────────────────────────▶ likewise
+ *     opening_queue_poll()    due ─────────────────────────────────▶ pipeline
  */
 #include "opening_queue.h"
 
@@ -24,12 +24,12 @@ struct entry {
 	uint32_t record;
 	uint32_t service; /* id, or SERVICE_NONE */
 	uint8_t slot;
-	uint16_t next;         /* of its bucket, of what is due, or of the free entries */
-	uint16_t older, newer; /* of all that wait */
+	uint16_t next;         /* next in its bucket, in `due`, or in the free list */
+	uint16_t older, newer; /* in the list of all waiting packets */
 };
 
 struct opening_queue {
-	uint16_t oldest, newest; /* that wait */
+	uint16_t oldest, newest; /* waiting packets */
 	uint16_t due, due_last;
 	uint16_t free;
 	uint16_t bucket[OPENING_QUEUE_BUCKETS];
@@ -81,7 +81,7 @@ static void entry_free(struct opening_queue *h, uint16_t n)
 	h->free = n;
 }
 
-/* Takes the entry at *from in its bucket's list out of both lists; the packet stays. */
+/* Unlinks the entry at *from in its bucket's list from both lists. Does not free the packet. */
 static uint16_t entry_unlink(struct opening_queue *h, uint16_t *from)
 {
 	uint16_t n = *from;
@@ -114,7 +114,7 @@ static void oldest_drop(struct sy_worker *w, struct opening_queue *h)
 	entry_drop(w, h, from);
 }
 
-/* A free entry; the oldest packet that waits makes room. NONE: all are due. */
+/* Returns a free entry, if necessary that of the oldest waiting packet. NONE: all are due. */
 static uint16_t entry_new(struct sy_worker *w, struct opening_queue *h)
 {
 	if (h->free == NONE && h->oldest != NONE)

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Clients' data that came before the server has answered: a few packets for each session in state
- * SESSION_OPENING, a bounded number a worker. Who exceeds it loses the oldest, whose sender repeats
- * it. */
+/* The opening queue: clients' data that arrived before the server's answer. Holds a few packets for
+ * each session in state SESSION_OPENING, and a bounded number per worker. When it is full, it drops
+ * the oldest packet, which the client retransmits. */
 #ifndef OPENING_QUEUE_H
 #define OPENING_QUEUE_H
 
 #include "balance.h"
 
-/* NULL: no memory. */
+/* Returns NULL without memory. */
 struct opening_queue *opening_queue_create(void);
-/* Frees the packets too. */
+/* Also frees the packets. */
 void opening_queue_destroy(struct opening_queue *h);
-/* Keeps a packet of this session. service: under which it counts if it is dropped. */
+/* Queues a packet of this session. service: counts the drop, if it comes to that. */
 void opening_queue_add(struct sy_worker *w, uint8_t slot, uint32_t record, uint32_t service,
                        struct rte_mbuf *m);
-/* Gives a packet to the pipeline, after those that were released. */
+/* Submits a packet to the pipeline, after those that were released. */
 void opening_queue_resubmit(struct sy_worker *w, uint32_t service, struct rte_mbuf *m);
-/* The session is open: its packets go to the pipeline, in their order. */
+/* The session is open: submits its packets to the pipeline in order. */
 void opening_queue_release(struct sy_worker *w, uint8_t slot, uint32_t record);
 /* The session will not open: drops its packets. */
 void opening_queue_drop(struct sy_worker *w, uint8_t slot, uint32_t record);
-/* Each round: gives what was released and did not fit to the pipeline. */
+/* Once a round: submits released packets for which the pipeline had no space. */
 void opening_queue_poll(struct sy_worker *w);
 
 #endif

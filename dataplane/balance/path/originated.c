@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Buffers for packets that we generate, and their sending: ICMP, resets, SYN cookies. */
+/* Originated packets: allocates and sends their buffers. */
 #include "originated.h"
 
 struct rte_mbuf *originated_alloc(struct sy_worker *w)

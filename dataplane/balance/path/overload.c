@@ -9,29 +9,29 @@
 #include "service_drop.h"
 #include "validated.h"
 
-/* Being behind cuts a share by a CUT-th, once in CUT_NS at most: that of repetitions once that of
- * unknown ones is LEAST. Both grow by one of OVERLOAD_WHOLE in RECOVERY_NS. Repetitions have a
- * share only in bursts where they are a REPEATED_PART-th of what would begin: a flood that repeats
- * itself. */
+/* When the worker is behind, the share of unknown clients shrinks by 1/CUT, at most once per
+ * CUT_NS; at LEAST, the share of repeated attempts shrinks instead. Both shares grow by 1 of
+ * OVERLOAD_WHOLE per RECOVERY_NS. The share of repeated attempts applies only in bursts where they
+ * are at least 1/REPEATED_PART of all attempts: a flood that repeats itself. */
 #define CUT           4
 #define CUT_NS        UINT64_C(5000000)
 #define RECOVERY_NS   UINT64_C(1000000)
 #define LEAST         (OVERLOAD_WHOLE / 16)
 #define REPEATED_PART 4
 
-/* Counts of packets halve after each window of time, some 67 ms. */
+/* Counts of attempts halve every 2^26 ns, about 67 ms. */
 #define WINDOW_BITS 26
-/* A service has few if another one has this many times as many. */
+/* A service has few attempts if another one has FEW_PART times as many. */
 #define FEW_PART 8
 
-/* A packet that would begin a session of a service. */
+/* A packet that would begin a session. */
 struct attempt {
 	uint64_t client; /* hash of address and service */
-	uint64_t repeat; /* what must come again */
+	uint64_t repeat; /* hash that identifies a repetition */
 };
 
-/* A SYN that its sender repeats is the same segment again. A datagram is another one, maybe from
- * another port: it only has its address in common with the one before. */
+/* A repeated SYN is the same segment. A repeated datagram may differ, even in its port: only the
+ * client's address identifies it. */
 static uint64_t repeat_of(const struct sy_burst *burst, unsigned i, uint64_t client)
 {
 	const struct sy_view *v = &burst->view[i];
@@ -55,7 +55,7 @@ static struct attempt attempt_of(struct sy_worker *w, const struct sy_burst *bur
 /* ---- services: one that has few loses none to the flood of another ------------------------------
  */
 
-/* A count after so many windows without a packet. */
+/* A count after `windows` windows without attempts. */
 static uint32_t count_aged(uint32_t count, uint32_t windows)
 {
 	return windows < 32 ? count >> windows : 0;
@@ -70,7 +70,7 @@ static void overload_age(struct overload *overload, uint32_t window)
 	overload->window = window;
 }
 
-/* Counts the packets that would begin sessions, by service. */
+/* Counts the attempts by service. */
 static void overload_count(struct balance_worker *bw, const uint8_t *at, unsigned count,
                            uint32_t window)
 {
@@ -85,8 +85,8 @@ static void overload_count(struct balance_worker *bw, const uint8_t *at, unsigne
 	}
 }
 
-/* Does the service of packet i have few of the packets that would begin sessions? Many such
- * services together may be the load: they have half of all at most. */
+/* Does the service of packet i have few attempts? Such services get at most half of all attempts:
+ * many of them together may be the load. */
 static bool is_of_few(struct balance_worker *bw, unsigned i)
 {
 	struct overload *overload = &bw->overload;
@@ -99,7 +99,7 @@ static bool is_of_few(struct balance_worker *bw, unsigned i)
 
 /* ---- shares ---------------------------------------------------------------------------------- */
 
-/* The shares now; being behind cuts one for later. */
+/* The shares now. If the worker is behind, shrinks one for later bursts. */
 static struct overload overload_shares(struct overload *overload, bool behind, uint64_t now_ns)
 {
 	const uint64_t since = now_ns - overload->at_ns, grown = since / RECOVERY_NS;
@@ -125,8 +125,8 @@ static struct overload overload_shares(struct overload *overload, bool behind, u
 
 enum standing { NOTHING, KNOWN, REPEATED };
 
-/* What speaks for packet i: nothing, a known client, or that it comes again. A known client's
- * credit pays for the session; the defence of one-way services, if it is on, takes it itself. */
+/* The standing of an attempt: its client is known, it is a repetition, or neither. A known client
+ * pays with a credit; where the defence of one-way services is on, that takes the credit later. */
 static enum standing attempt_standing(struct sy_worker *w, unsigned i,
                                       const struct attempt *attempt)
 {
@@ -141,7 +141,7 @@ static enum standing attempt_standing(struct sy_worker *w, unsigned i,
 	return repeat_note(bw->repeats, attempt->repeat, seconds) ? REPEATED : NOTHING;
 }
 
-/* Not all of a kind begin, by their hashes. */
+/* Selects a share of the attempts by hash. */
 static bool is_of_share(uint64_t hash, uint32_t share)
 {
 	return hash % OVERLOAD_WHOLE < share;

@@ -17,9 +17,9 @@
 #include "queued.h"
 #include "service_drop.h"
 
-#define PIECES 64 /* the most fragments of one packet */
+#define PIECES 64 /* max fragments of one packet */
 
-/* Is the packet fragmented before encapsulation? Otherwise the forwarded packet is. */
+/* Fragment before encapsulation? Otherwise after it. */
 static bool is_divided_first(const struct endpoint *e, const struct sy_view *v,
                              enum session_direction from)
 {
@@ -29,7 +29,7 @@ static bool is_divided_first(const struct endpoint *e, const struct sy_view *v,
 int oversize_overhead(const struct endpoint *e, const struct sy_view *v,
                       enum session_direction from)
 {
-	/* A fragment in IPv6 has an extra header. */
+	/* an IPv6 fragment has a fragment header */
 	bool header =
 	        e->transmit_mode == TRANSMIT_TRANSLATE && v->v4 && v->fragment != SY_FRAGMENT_NONE;
 	return e->overhead[from] + (header ? 8 : 0);
@@ -40,8 +40,8 @@ bool oversize_may_fragment(const struct endpoint *e, const uint8_t *frame, const
 {
 	if (v->v4)
 		return packet_may_fragment(frame, v);
-	/* Its sender need not send smaller packets (RFC 8200 5). Routers may fragment the resulting
-	 * packet, as they may an IPv4 fragment. */
+	/* The sender need not send smaller packets (RFC 8200 5). Routers may fragment the resulting
+	 * packet, or the IPv4 fragment. */
 	bool least = v->frame_len - v->l3 <= IPV6_MTU_MIN;
 	return e->transmit_mode == TRANSMIT_TRANSLATE
 	               ? least || v->fragment != SY_FRAGMENT_NONE
@@ -49,8 +49,8 @@ bool oversize_may_fragment(const struct endpoint *e, const uint8_t *frame, const
 	                         transmit_mode_is_tunnel(e->transmit_mode);
 }
 
-/* The id for a frame's fragments, unless it is a fragment already: its own id, or a new one if the
- * source address has changed, since many senders may share the new source. */
+/* The id for the fragments of a frame: its own if it is a fragment, otherwise a new one. A new one
+ * also if the source address has changed: many senders may share it. */
 static uint32_t pieces_id(struct sy_worker *w, const uint8_t *frame,
                           const struct sy_addr *came_from)
 {
@@ -60,7 +60,7 @@ static uint32_t pieces_id(struct sy_worker *w, const uint8_t *frame,
 	return v4 && sy_addr_equal(&src, came_from) ? ntohs(ip->id) : fragment_id_new(w);
 }
 
-/* Divides a frame into new buffers. Returns how many; 0: not enough buffers. */
+/* Splits a frame into new buffers. Returns their number; 0 without enough buffers. */
 static unsigned pieces_make(struct sy_worker *w, const uint8_t *frame, uint32_t id, uint16_t mtu,
                             struct rte_mbuf *piece[static PIECES])
 {
@@ -73,7 +73,7 @@ static unsigned pieces_make(struct sy_worker *w, const uint8_t *frame, uint32_t 
 		                 : 0;
 		if (len == 0) {
 			rte_pktmbuf_free(m);
-			if (m && at > 0) /* that was the last one */
+			if (m && at > 0) /* the last piece */
 				return count;
 			break;
 		}
@@ -84,7 +84,7 @@ static unsigned pieces_make(struct sy_worker *w, const uint8_t *frame, uint32_t 
 	return 0;
 }
 
-/* Puts a fragment into the session's tunnel; false: it was dropped. */
+/* Encapsulates a fragment. Returns false if it was dropped. */
 static bool piece_encapsulate(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                               struct rte_mbuf *piece, const struct session *s,
                               const struct endpoint *e)
@@ -97,7 +97,7 @@ static bool piece_encapsulate(struct sy_worker *w, struct sy_burst *burst, unsig
 	return false;
 }
 
-/* What forward_packet() does besides changing the packet. */
+/* Updates state and counters as forward_packet() does. */
 static void note_forwarded(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                            struct session *s)
 {
@@ -118,7 +118,7 @@ void oversize_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, s
 	bool first = is_divided_first(e, &burst->view[i], from);
 	struct rte_mbuf *piece[PIECES];
 
-	enum sy_drop reason = police_now(w, burst, i); /* pieces do not go through the device */
+	enum sy_drop reason = police_now(w, burst, i); /* pieces bypass the event device */
 	if (SY_UNLIKELY(reason != SY_DROP_NONE)) {
 		session_packet_drop(w, burst, i, s, reason);
 		return;

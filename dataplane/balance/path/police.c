@@ -7,7 +7,7 @@
 #include "originated.h"
 #include "service_drop.h"
 
-/* The buckets of limits by clients that a packet was charged to. */
+/* The buckets of per-client limits that a packet was charged to. */
 struct charged {
 	struct sy_limit_place place[LIMIT_CHAIN];
 };
@@ -23,11 +23,11 @@ static struct sy_limit *bucket_of(const struct sy_worker *w, const struct limit 
 	return &b->limits.bucket[l->id].limit;
 }
 
-/* The worker's first packet under a rate. */
+/* This worker's first packet under a new rate. */
 static __attribute__((noinline)) void share_renew(struct sy_worker *w, const struct limit *l,
                                                   struct limit_share *share, uint64_t volume)
 {
-	if (share->first_line != l->first_line) /* another limit had this id */
+	if (share->first_line != l->first_line) /* the id belonged to another limit */
 		share->local = 0;
 	share->first_line = l->first_line;
 	share->line = l->line;
@@ -35,7 +35,7 @@ static __attribute__((noinline)) void share_renew(struct sy_worker *w, const str
 		sy_limit_settle(bucket_of(w, l), (enum sy_limit_engine)l->engine, volume);
 }
 
-/* How this worker may use a limit's bucket now. */
+/* The engine for this worker's access to the bucket now. */
 static inline enum sy_limit_engine engine_of(struct sy_worker *w, const struct limit *l)
 {
 	const struct sy_balance *b = w->app;
@@ -54,7 +54,7 @@ static inline void count(struct sy_limit_counts *c, uint64_t packets, uint64_t b
 	SY_COUNT(c->bytes, bytes);
 }
 
-/* Bytes of a packet as they are counted. */
+/* Bytes to count for a packet. */
 static inline uint64_t counted_bytes(const struct limit *l, uint16_t len)
 {
 	return l->unit == LIMIT_SESSIONS ? 0 : len;
@@ -103,7 +103,7 @@ static const struct limit *charged_next(const struct sy_balance *b, const struct
 		*at = (unsigned)__builtin_ctz(*left);
 		*left &= *left - 1;
 		const struct limit *l = SY_RCU_READ(b->limits.limit[chain->id[*at]]);
-		if (SY_LIKELY(l != NULL)) /* else it was deleted meanwhile */
+		if (SY_LIKELY(l != NULL)) /* NULL: deleted meanwhile */
 			return l;
 	}
 	return NULL;
@@ -128,7 +128,7 @@ static void police_count(struct sy_worker *w, const struct charge *p, const stru
 		limit_count(w, l, false, p->len, &charged->place[at]);
 }
 
-/* Does a limit at this place of the chain concern the packet? *key: of its client. */
+/* Does limit l apply to the packet? Sets *key to its client's. */
 static inline bool police_concerns(const struct limit *l, const struct police_packet *p,
                                    struct sy_limit_key *key)
 {
@@ -136,7 +136,7 @@ static inline bool police_concerns(const struct limit *l, const struct police_pa
 	       (!l->clients || limit_client_key(l->clients, p->client, key));
 }
 
-/* Asks one limit that drops packets and has one bucket. */
+/* Charges one limit that drops packets and has one bucket. */
 static inline enum sy_drop police_check_one(struct sy_worker *w, const struct limit *l,
                                             const struct police_packet *packet, struct charge *p)
 {
@@ -150,7 +150,7 @@ static inline enum sy_drop police_check_one(struct sy_worker *w, const struct li
 	return SY_LIKELY(charged) ? SY_DROP_NONE : SY_DROP_LIMIT_EXCEEDED;
 }
 
-/* Asks the limits at the places `first` to `end` of the chain. */
+/* Charges the limits first to end − 1 of the chain. */
 static enum sy_drop police_check_some(struct sy_worker *w, struct rte_mbuf *m,
                                       const struct police_packet *packet, struct charge *p,
                                       unsigned first, unsigned end)
@@ -191,7 +191,7 @@ static enum sy_drop police_check_some(struct sy_worker *w, struct rte_mbuf *m,
 	return SY_DROP_NONE;
 }
 
-/* Asks those that drop packets, as most chains have one of them alone, with one bucket. */
+/* Charges the limits that drop packets. Most chains have one, with one bucket. */
 static inline enum sy_drop police_check_drops(struct sy_worker *w, struct rte_mbuf *m,
                                               const struct police_packet *packet, struct charge *p,
                                               unsigned end)
@@ -207,8 +207,8 @@ static inline enum sy_drop police_check_drops(struct sy_worker *w, struct rte_mb
 
 /* ---- by the event device --------------------------------------------------------------------- */
 
-/* Would the bucket refuse the packet now? Then it need not go into the device. What light locks
- * have given to workers is not known here. */
+/* Would the bucket refuse the packet now? Then the packet need not enter the device. Units that
+ * workers hold locally (light lock) are not visible here. */
 static bool limit_refuses(struct sy_worker *w, const struct limit *l,
                           const struct sy_limit_key *key, uint16_t len)
 {
@@ -224,8 +224,8 @@ static bool limit_refuses(struct sy_worker *w, const struct limit *l,
 	return refuses;
 }
 
-/* Leaves a packet to who receives it from the device, but what is decided now: whether its session
- * begins, and its DSCP. */
+/* Defers the limits to the consumer of the event device, except those that are decided at session
+ * creation and the DSCP. */
 static enum sy_drop police_queue(struct sy_worker *w, struct rte_mbuf *m, unsigned i,
                                  const struct police_packet *packet, struct charge *p)
 {
@@ -259,7 +259,7 @@ enum sy_drop police_queued(struct sy_worker *w, struct rte_mbuf *m, const struct
 	struct charge p = {.chain = SY_RCU_READ(b->limits.chain[q->server]), .len = q->len};
 	const struct police_packet packet = {q->server, &client, (enum session_direction)q->from,
 	                                     q->len, false};
-	if (!p.chain) /* they were deleted meanwhile */
+	if (!p.chain) /* all deleted meanwhile */
 		return SY_DROP_NONE;
 	memcpy(client.b, q->client, sizeof(q->client));
 	bw->alone =
@@ -342,7 +342,7 @@ bool police_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	return false;
 }
 
-/* Where a limit by clients has the bucket of a packet's client. */
+/* The bucket of the packet's client in a per-client limit. */
 static struct sy_limit_place bucket_find_again(const struct limit *l, const struct sy_addr *client)
 {
 	struct sy_limit_place place = {0, SY_LIMIT_NO_PLACE};
@@ -372,11 +372,12 @@ void police_undo(struct sy_worker *w, unsigned i)
 	}
 }
 
-/* Was a packet not forwarded? Also true for one of an earlier burst that had more packets. */
+/* Was any packet not forwarded? May also be true for stale entries of a longer earlier burst. */
 static inline bool any_not_forwarded(const struct sy_burst *burst)
 {
 	uint8_t most = 0;
-	for (unsigned i = 0; i < SY_BURST; i++) /* without a branch: the compiler uses vectors */
+	for (unsigned i = 0; i < SY_BURST;
+	     i++) /* branch-free, so that the compiler vectorizes it */
 		most = burst->next[i] > most ? burst->next[i] : most;
 	return sy_next_is_not_forwarded(most);
 }
@@ -412,5 +413,5 @@ void police_begun(struct sy_worker *w, unsigned i)
 
 void sy_balance_refused(struct sy_worker *w, uint32_t service, enum sy_drop reason)
 {
-	service_count_drop(w, service - 1, reason); /* as police_mark() has written it */
+	service_count_drop(w, service - 1, reason); /* written by police_mark() */
 }

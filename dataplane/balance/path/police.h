@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Policing: the packets of sessions whose servers have limits
+ * Policing: limits of services and servers, charged for each packet of a session
  * (docs/design/0033-limits-in-the-path.md).
  *
- * Each packet is asked about once, where nothing else speaks against forwarding it, and before it
- * changes its session's state: a segment that is dropped must not close a connection. What it
- * limits is noted for the burst, so that a later stage does not ask again, and gives it back if the
- * packet is not forwarded after all.
+ * Each packet is charged once, after all other checks and before its session's state changes: a
+ * dropped segment must not close a connection. The charge is noted for the burst. Later stages do
+ * not repeat it, and police_settle() refunds it if the packet was not forwarded.
  */
 #ifndef POLICE_H
 #define POLICE_H
@@ -20,33 +19,32 @@ struct police_packet {
 	uint32_t server;
 	const struct sy_addr *client;
 	enum session_direction from;
-	uint16_t len; /* bytes of IP packet, as it came */
-	bool begins;  /* the session: takes from limits of new sessions, too */
+	uint16_t len; /* IP packet's length before rewriting */
+	bool begins;  /* begins the session: charge limits of new sessions too */
 };
 
-/* Asks the server's limits about packet i. NONE: it may pass, and may have got another DSCP; or why
- * it is to be dropped, and nothing was taken. */
+/* Charges the limits of the server for packet i. Returns NONE if the packet may pass, maybe with
+ * another DSCP. Otherwise returns the drop reason; nothing was charged. */
 enum sy_drop police_check(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                           const struct police_packet *p);
-/* Who receives a packet from the event device asks the limits that drop packets. flow: the number
- * of its flow, which is this worker's alone; POLICE_NO_FLOW: by the device's model, whoever
- * receives it is. */
+/* Charges, in the consumer of the event device, the limits that drop packets. flow: a flow that
+ * only this worker handles; POLICE_NO_FLOW: the device's model guarantees that. */
 struct queued;
 #define POLICE_NO_FLOW UINT32_MAX
 enum sy_drop police_queued(struct sy_worker *w, struct rte_mbuf *m, const struct queued *q,
                            uint32_t flow);
-/* Asks them now, if packet i is for the event device and cannot go there. */
+/* Charges the limits of packet i now if it is for the event device but cannot go there. */
 enum sy_drop police_now(struct sy_worker *w, struct sy_burst *burst, unsigned i);
-/* Refunds what was charged for packet i, which is about to be charged for something else. */
+/* Refunds the charge of packet i before it is charged for another session. */
 void police_undo(struct sy_worker *w, unsigned i);
-/* Refunds what was charged for those packets before packet `end` that were not forwarded. Called
- * once at the end of a burst, or before packets leave it for the event device; a stage that drops,
- * steers or holds a packet need not refund anything. */
+/* Refunds the charges of packets before packet `end` that were not forwarded. Called at the end of
+ * a burst, and before packets leave it for the event device. Stages that drop, steer or queue a
+ * packet need not refund. */
 void police_settle(struct sy_worker *w, const struct sy_burst *burst, unsigned end);
-/* The session of packet i has begun: what it limits for that stays taken. */
+/* The session of packet i was created: its charge to limits of new sessions is final. */
 void police_begun(struct sy_worker *w, unsigned i);
 
-/* Has packet i of this burst been asked about? */
+/* Was packet i of this burst charged? */
 static inline bool police_was_checked(const struct balance_worker *bw, unsigned i)
 {
 	return bw->burst.charged >> i & 1;
@@ -58,22 +56,22 @@ static inline bool police_queues(const struct balance_worker *bw, unsigned i)
 	return bw->burst.queued >> i & 1;
 }
 
-/* Asks about packet i of a session, unless that was done; false: it was dropped. */
+/* Charges the limits for packet i of a session, unless that was done. Returns false if the packet
+ * was dropped. */
 bool police_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                     const struct session *s, enum session_direction from);
 
-/* Writes the number of its service into a packet that may be shaped. */
+/* Stores the service's id in a packet that may be shaped. */
 static inline void police_mark(struct rte_mbuf *m, const struct endpoint *e)
 {
 	if (SY_UNLIKELY(SY_READ(e->limited) & LIMITED_SHAPED) && e->service != SERVICE_NONE)
 		sy_packet_set_service(m, e->service + 1);
 }
 
-/* Writes the class of its service into a client's packet, before limits may give it another. */
+/* Sets the DSCP of its service in a client's packet; limits may change it afterwards. */
 void police_class(const struct sy_balance *b, struct rte_mbuf *m, const struct endpoint *e);
 
-/* The bits of endpoint.limited by which there may be something to ask, or to do otherwise, about a
- * session's packet. */
+/* The bits of endpoint.limited that require work for a packet from this side. */
 static inline unsigned police_bits(enum session_direction from)
 {
 	return 1u << from | LIMITED_SHAPED | (from == SESSION_CLIENT ? LIMITED_DSCP : 0);
@@ -84,7 +82,7 @@ static inline bool police_applies(const struct endpoint *e, enum session_directi
 	return SY_READ(e->limited) & police_bits(from);
 }
 
-/* police_session(), unless there is nothing to ask. */
+/* police_session() if any limit or mark applies. */
 static inline __attribute__((always_inline)) bool
 police_passes(struct sy_worker *w, struct sy_burst *burst, unsigned i, const struct session *s,
               const struct endpoint *e, enum session_direction from)

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Embryonic sessions are counted, by slot and by service, so that they cannot crowd out others
- * (docs/design/0026-pressure.md). Called by the worker that owns the slot, with every change of
- * session_state_is_embryonic(); packets of established sessions change nothing.
+ * Counts embryonic sessions by slot and by service, to bound them (docs/design/0026-pressure.md).
+ * Called by the slot's owner for every change of session_state_is_embryonic(); packets of
+ * established sessions change nothing.
  */
 #ifndef PRESSURE_H
 #define PRESSURE_H
 
 #include "balance.h"
 
-/* The slot of `t` gets one embryonic session more, or one less. */
+/* Adds to the slot's count of embryonic sessions: 1 or −1. */
 static inline void pressure_add(struct sy_worker *w, struct session_table *t, uint32_t record,
                                 int32_t more)
 {
@@ -26,14 +26,14 @@ static inline void pressure_add(struct sy_worker *w, struct session_table *t, ui
 	}
 }
 
-/* A session has begun. */
+/* Call when a session has begun. */
 static inline void pressure_begin(struct sy_worker *w, struct session_table *t, uint32_t record)
 {
 	pressure_add(w, t, record, 1);
 }
 
-/* A session is no longer embryonic: counts a handshake that was completed, also one of a session
- * that is not counted yet. */
+/* Call when a session is no longer embryonic: counts a completed handshake, even of a session that
+ * is not counted yet. */
 static inline void pressure_prove(struct sy_worker *w, const struct session_table *t,
                                   uint32_t record)
 {
@@ -46,7 +46,7 @@ static inline void pressure_prove(struct sy_worker *w, const struct session_tabl
 		SY_COUNT(balance_worker_of(w)->load[service].established, 1);
 }
 
-/* After a change of the session's state; before: whether it was embryonic. */
+/* Call after the session's state has changed; before: whether it was embryonic. */
 static inline void pressure_change(struct sy_worker *w, struct session_table *t, uint32_t record,
                                    bool before)
 {
@@ -58,25 +58,25 @@ static inline void pressure_change(struct sy_worker *w, struct session_table *t,
 		pressure_prove(w, t, record);
 }
 
-/* Before the session ends. */
+/* Call before the session ends. */
 static inline void pressure_end(struct sy_worker *w, struct session_table *t, uint32_t record)
 {
 	if (session_state_is_embryonic(session_at(t, record)->state))
 		pressure_add(w, t, record, -1);
 }
 
-/* Must an embryonic session of the slot end before another one begins? */
+/* Must an embryonic session of the slot be evicted before a new one begins? */
 static inline bool pressure_is_full(const struct session_table *t)
 {
 	return t->embryonic >= session_max_embryonic(t);
 }
 
-/* Seconds below which pressure shortens no timeout: a handshake over a long way, and a SYN that is
- * repeated. */
+/* Pressure does not shorten timeouts below this: time for a slow handshake and one retransmitted
+ * SYN. Seconds. */
 #define PRESSURE_SECONDS 3
 
-/* What is left of the timeouts of embryonic sessions, in 256ths: all of it while they take less
- * than half of their share, then less and less. */
+/* The remaining part of the timeouts of embryonic sessions, in 256ths: all while they use at most
+ * half of their share, then decreasing. */
 static inline uint32_t pressure_timeout_left(const struct session_table *t)
 {
 	uint32_t most = session_max_embryonic(t), half = most / 2;
@@ -87,25 +87,25 @@ static inline uint32_t pressure_timeout_left(const struct session_table *t)
 	               : (uint32_t)((uint64_t)(most - t->embryonic) * 256 / (most - half));
 }
 
-/* A service has few sessions if another one, or all together, have this many times as many. */
+/* A service has few sessions if another one, or all together, have PRESSURE_FEW times as many. */
 #define PRESSURE_FEW 8
 
-/* A worker's embryonic sessions of a service. A session that began at the slot's former worker and
- * ends here is subtracted here only: never less than none. */
+/* The service's embryonic sessions at this worker. Sessions that began at the slot's former worker
+ * are subtracted here when they end: clamp at 0. */
 static inline uint32_t pressure_embryonic(const struct service_load *load, uint32_t service)
 {
 	const uint32_t count = load[service].embryonic;
 	return (int32_t)count > 0 ? count : 0;
 }
 
-/* Does a service have too few embryonic sessions of this worker to be the cause of pressure? */
+/* Has the service too few embryonic sessions at this worker to cause the pressure? */
 static inline bool pressure_is_by_others(const struct balance_worker *bw, uint32_t service)
 {
 	return (int64_t)pressure_embryonic(bw->load, service) * PRESSURE_FEW <
 	       (int32_t)bw->embryonic;
 }
 
-/* Does the client of a one-way session go on talking? Its server's answers cannot be seen. The
+/* Does the client of a one-way session go on sending? The server's answers are not visible. The
  * first second does not count: a flood may send twice. */
 static inline bool pressure_talks(const struct session *s, const struct session_cold *cold)
 {

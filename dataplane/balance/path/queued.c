@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The fifth stage, sy_event_stage(), and what comes out of the device:
+ * The event stage: sy_event_stage(), and what leaves the event device.
  *
  *   owner     police_check() marks the packet in burst.queued ─► rewrite ─► queued_send() ──┐
  *                                                                                 event device
- *   consumer  sy_balance_poll() ─► packet_meet(): takes from the buckets ─► its port ◄──┘
+ *   consumer  sy_balance_poll() ─► packet_meet(): charges the limits ─► its port ◄──────┘
  */
 #include "queued.h"
 
@@ -12,9 +12,9 @@
 #include "police.h"
 #include "service_drop.h"
 
-#define POLL_BURSTS 8 /* that a turn takes from the device at most */
+#define POLL_BURSTS 8 /* max bursts dequeued per poll */
 
-/* Drops a packet that was for the device. */
+/* Drops a packet that was to go to the device. */
 static void queued_drop(struct sy_worker *w, const struct event_stage *s, struct rte_mbuf *m,
                         enum sy_drop reason)
 {
@@ -24,14 +24,14 @@ static void queued_drop(struct sy_worker *w, const struct event_stage *s, struct
 
 /* ---- into the device ------------------------------------------------------------------------- */
 
-/* Packet i as an event; false: it does not go there. */
+/* Builds the event of packet i. Returns false if the packet does not go to the device. */
 static bool packet_offer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                          const struct event_stage *s, struct rte_event *e)
 {
 	const struct balance_worker *bw = balance_worker_of(w);
 	if (burst->next[i] == SY_NEXT_TRANSMIT)
 		sy_transmit_prepare(w, burst, i);
-	if (burst->next[i] == SY_NEXT_TRANSMIT) { /* it waits for its neighbour */
+	if (burst->next[i] == SY_NEXT_TRANSMIT) { /* waits for its neighbour */
 		enum sy_drop reason = police_now(w, burst, i);
 		if (reason != SY_DROP_NONE) {
 			server_count_drop(w, queued_of(s, burst->mbuf[i])->server, reason);
@@ -78,7 +78,7 @@ void sy_event_stage(struct sy_worker *w, struct sy_burst *burst)
 
 /* ---- out of it ------------------------------------------------------------------------------- */
 
-/* Asks the limits about a packet; false: it was dropped. */
+/* Charges the limits of a dequeued packet. Returns false if it was dropped. */
 static bool packet_meet(struct sy_worker *w, const struct event_stage *s, const struct rte_event *e)
 {
 	struct rte_mbuf *m = (struct rte_mbuf *)(uintptr_t)e->u64;
@@ -100,7 +100,7 @@ static SY_PREFETCH_INLINE void packets_prefetch(const struct event_stage *s,
 	}
 }
 
-/* The events of an ordered queue: those that pass leave by its exit. */
+/* Finishes events of an ordered queue. Packets that pass leave by the queue's exit port. */
 static void ordered_finish(struct sy_worker *w, const struct event_stage *s,
                            struct sy_event_port *p, const struct rte_event *e, unsigned n)
 {
@@ -110,8 +110,8 @@ static void ordered_finish(struct sy_worker *w, const struct event_stage *s,
 			            SY_DROP_EVENT_FULL);
 }
 
-/* A burst of events. The flows that it came from stay with this worker until the next one, so its
- * packets go to the ports before. */
+/* Handles a burst of events. The device assigns their flows to this worker until its next dequeue,
+ * so the packets must go to the ports before. */
 static unsigned events_take(struct sy_worker *w, const struct event_stage *s,
                             struct sy_event_port *p)
 {
@@ -136,7 +136,7 @@ static unsigned events_take(struct sy_worker *w, const struct event_stage *s,
 	return n;
 }
 
-/* SY_EVENT_ORDERED: what has passed, in the order in which it was sent. */
+/* SY_EVENT_ORDERED: drains the exit port, in the order of enqueueing. */
 static unsigned exit_drain(struct sy_worker *w, struct sy_event_port *exit)
 {
 	struct rte_event e[SY_EVENT_BURST];
@@ -168,7 +168,7 @@ bool sy_balance_poll(struct sy_worker *w)
 {
 	const struct sy_balance *b = w->app;
 	const struct event_stage *s = SY_RCU_READ(b->stage);
-	/* All workers turn until it is empty: a device needs all its ports. */
+	/* Until the device is empty, all workers poll: a device needs all its ports. */
 	if (SY_LIKELY(!s) || sy_event_in_flight(s->event) == 0)
 		return false;
 	stage_poll(w, s);

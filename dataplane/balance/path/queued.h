@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Packets that go through the event device (docs/design/0034-event-stage.md): the session's owner
- * has finished their frames, and whoever receives them asks the limits and sends.
+ * Packets that pass the event device (docs/design/0034-event-stage.md): the session's owner
+ * completes their frames; the consuming worker charges the limits and sends them.
  */
 #ifndef QUEUED_H
 #define QUEUED_H
 
 #include "balance.h"
 
-/* Gives the device those of the packets before packet `end` that are for it. */
+/* Enqueues those packets before packet `end` that are for the device. */
 void queued_send(struct sy_worker *w, struct sy_burst *burst, unsigned end);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Packets of other workers' slots, for classify: remote_classify() looks them up in the owner's
- * table and forwards them by its record, or hands them over. */
+ * table, and forwards them by its record or steers them to the owner. */
 #include "remote.h"
 
 #include <stdlib.h>
@@ -11,12 +11,11 @@
 #include "session_hot.h"
 
 #define GROUP 16
-/* Flows of a slot are distinguished by these bits: only packets of the same flow wait for each
- * other. */
+/* Bits that distinguish the flows of a slot: only packets of one flow wait for each other. */
 #define FLOW_BITS 4
 
 struct remote {
-	/* By slot and flow: sy_steer_position() after its last packet that was steered. */
+	/* By slot and flow: sy_steer_position() after the last steered packet. */
 	uint32_t steered[SY_SLOTS << FLOW_BITS];
 	uint32_t left[SY_MAX_WORKERS]; /* by owner, when last read */
 };
@@ -43,7 +42,7 @@ static inline uint32_t *remote_position(struct remote *r, const struct sy_burst 
 	return &r->steered[(unsigned)burst->slot[i] << FLOW_BITS | flow];
 }
 
-/* Positions are modulo 2^32. Those not checked for long must not seem to be ahead. */
+/* Positions are modulo 2^32. One that was not checked for long must not appear to be ahead. */
 #define POSITIONS_APART (UINT32_C(1) << 30)
 
 static void remote_steer(struct sy_worker *w, struct remote *r, struct sy_burst *burst, unsigned i)
@@ -56,8 +55,8 @@ static void remote_steer(struct sy_worker *w, struct remote *r, struct sy_burst 
 		r->left[owner] = sy_steer_left(w, owner);
 }
 
-/* Have all packets of this flow that were steered left? The owner's cache line is read only if
- * some had not left when it was last read. */
+/* Has the owner sent all steered packets of this flow? Reads the owner's cache line only if some
+ * were still queued at the last read. */
 static inline bool remote_is_next(const struct sy_worker *w, struct remote *r,
                                   const struct sy_burst *burst, unsigned i)
 {
@@ -73,12 +72,12 @@ static inline bool remote_is_next(const struct sy_worker *w, struct remote *r,
 
 struct remote_candidate {
 	struct session *session;
-	uint32_t entry; /* of the index, from session_guess() */
-	uint32_t i;     /* of the packet */
+	uint32_t entry; /* index entry from session_guess() */
+	uint32_t i;     /* packet number in the burst */
 };
 
-/* Forwards a plain packet if the record is its session, needs no special handling, and its path and
- * next hop are known, so that nothing has to wait. */
+/* Forwards a plain packet if the record is its session, needs no special handling, and has a known
+ * path and next hop: nothing may wait here. */
 static inline __attribute__((always_inline)) bool
 remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *tx,
                const struct remote_candidate *at, enum session_direction from, uint16_t now)
@@ -97,10 +96,10 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 	                    e->transmit_mode == (v4 ? TRANSMIT_DIRECT_V4 : TRANSMIT_DIRECT_V6);
 	uint64_t neighbour;
 
-	/* All packets of a session go into the event device by one port, which keeps their order.
-	 * Only the owner may read the cold half of a record, which has the ports that an endpoint
-	 * does not name. forward_may() lets most sessions of a server that is down continue; here
-	 * the owner gets all of them, as it decides which ones are lost. */
+	/* Steer if: the event device serves the session, because its packets must enter the device
+	 * by one port to stay in order; the endpoint does not name the ports, because only the
+	 * owner may read the cold half; or the server is down, because the owner decides which
+	 * sessions are lost. */
 	if (SY_UNLIKELY(
 	            !session_is_steady(&s, from) || SY_READ(e->limited) & LIMITED_QUEUED(from) ||
 	            (!direct && e->transmit_mode != (v4 ? TRANSMIT_V4 : TRANSMIT_V6)) || !e->port ||
@@ -111,7 +110,7 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 	uint16_t len = sy_plain_len(frame, v4);
 	if (!police_passes(w, burst, at->i, &s, e, from))
 		return true;
-	/* Its limits began to use the device after `limited` was read. */
+	/* `limited` was read before a limit of the session began to use the device */
 	if (SY_UNLIKELY(police_queues(balance_worker_of(w), at->i)))
 		return false;
 	if (from == SESSION_CLIENT)
@@ -120,8 +119,8 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 		sy_plain_hop(frame, v4);
 	else
 		forward_plain(b, frame, plain, burst->slot[at->i], &s, e, from);
-	/* If the record has become another session's, that one has just begun: its tick is the
-	 * same. */
+	/* If the record was reused meanwhile, its new session has just begun and has the same
+	 * tick. */
 	burst->next[at->i] = (uint8_t)forward_emit(tx, neighbour, m, frame, at->session, s.seen,
 	                                           now, from, share, len, false);
 	return true;
@@ -129,8 +128,7 @@ remote_forward(struct sy_worker *w, struct sy_burst *burst, struct sy_tx_cache *
 
 /* ---- packets of a burst ---------------------------------------------------------------------- */
 
-/* Collects packets without a branch for each: the branch would be mispredicted for half of the
- * packets that arrive at random. */
+/* Collects the packets without branches, which would be mispredicted for half of the packets. */
 static unsigned remote_find(const struct sy_worker *w, const struct sy_burst *burst, unsigned n,
                             uint8_t at[SY_BURST])
 {
@@ -166,7 +164,7 @@ static void remote_look_up(const struct sy_balance *b, struct sy_burst *burst, c
 	}
 }
 
-/* The record that may be packet i's; NULL: there is none, or the owner must handle the packet. */
+/* The candidate record for packet i. NULL if there is none or the owner must handle the packet. */
 static inline struct session *remote_record(const struct sy_balance *b,
                                             const struct sy_burst *burst, unsigned i)
 {
@@ -240,7 +238,7 @@ void remote_classify(struct sy_worker *w, struct sy_burst *burst, unsigned n)
 		return;
 	}
 	for (unsigned k = 0; k < count; k++)
-		if (r) /* it notes positions, for when queues suffice again */
+		if (r) /* notes positions for remote_run(), once queues suffice again */
 			remote_steer(w, r, burst, at[k]);
 		else
 			sy_burst_steer(w, burst, at[k]);

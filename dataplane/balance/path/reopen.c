@@ -4,9 +4,10 @@
  *
  *   the server is down           the SYN begins a session on another server
  *   it drains, or has weight 0   an open connection goes on, and a blind attacker may have forged
- *                                the SYN: a probe makes the client deny the old connection
+ *                                the SYN: a probe makes the client confirm or reset it
  *
- * A server that was removed, killed or is reset when it fails has dead sessions: reset_both.c.
+ * Sessions of servers that were removed, killed, or are reset when they fail, are dead:
+ * reset_both.c.
  */
 #include "reopen.h"
 
@@ -19,7 +20,7 @@
 #include "service_drop.h"
 #include "unavailable.h"
 
-/* A connection that may be open: only its client can tell. */
+/* May the connection be open? Only the client can decide. */
 static bool state_may_be_open(uint8_t state)
 {
 	const uint32_t open = 1u << SESSION_ESTABLISHED | 1u << SESSION_FIN_WAIT |
@@ -36,12 +37,12 @@ enum reopen reopen_decide(const struct session *s, const struct session_cold *co
 		return others ? REOPEN_MOVE : REOPEN_WAIT;
 	switch (s->state) {
 	case SESSION_SYN_SENT:
-		/* A repeated SYN whose answer we cannot see goes where the first one went. */
+		/* A retransmitted SYN whose answer is not visible follows the first one. */
 		if (!others || (one_way && seq == cold->client_first))
 			return REOPEN_STATE;
 		return REOPEN_MOVE;
 	case SESSION_FIN_WAIT:
-		if (one_way && s->flags & SESSION_CLIENT_FIN_ACKED) /* the FIN was genuine */
+		if (one_way && s->flags & SESSION_CLIENT_FIN_ACKED) /* the FIN was credible */
 			return REOPEN_STATE;
 		return REOPEN_PROBE;
 	default:
@@ -49,8 +50,8 @@ enum reopen reopen_decide(const struct session *s, const struct session_cold *co
 	}
 }
 
-/* Probes the client, as after a reset in its name: an open connection acknowledges, and its session
- * goes on; a client in SYN-SENT answers by a reset that proves the session over. */
+/* Probes the client as after a possibly forged reset. An open connection acknowledges, and the
+ * session goes on; a client in SYN-SENT sends a reset that validates the end of the session. */
 static void reopen_probe(struct sy_worker *w, struct session *s)
 {
 	const uint8_t before = s->state;
@@ -58,7 +59,7 @@ static void reopen_probe(struct sy_worker *w, struct session *s)
 		challenge_send(w, s, SESSION_CLIENT);
 	else if (segment_is_allowed(w, ORIGINATED_CHALLENGE, NULL))
 		probe_send(w, s, SESSION_CLIENT);
-	/* The client has the timeout of `reset` to answer. Further SYNs do not extend it. */
+	/* The client has the timeout of state RESET to answer. Further SYNs do not extend it. */
 	if (s->state != before)
 		s->seen = (uint16_t)balance_seconds(w);
 }
@@ -73,7 +74,8 @@ bool reopen_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 	const struct sy_view *v = &burst->view[i];
 	enum sy_drop reason = create_check(b, burst, i);
 
-	if (originated_is_marked(b, burst->mbuf[i])) /* of a session that is being opened */
+	if (originated_is_marked(
+	            b, burst->mbuf[i])) /* a SYN of the forwarder itself, for a spliced session */
 		return true;
 	if (reason != SY_DROP_NONE) {
 		session_packet_drop(w, burst, i, s, reason);

@@ -9,19 +9,19 @@
 enum reopen {
 	REOPEN_STATE, /* the session's state decides, as on any server */
 	REOPEN_MOVE,  /* end the session: the SYN begins one on another server */
-	REOPEN_PROBE, /* ask the client whether the old connection is over; drop the SYN */
-	REOPEN_WAIT,  /* the server is down and no other accepts sessions: drop the SYN */
+	REOPEN_PROBE, /* probe the client: is the old connection over? Drop the SYN */
+	REOPEN_WAIT,  /* drop the SYN: the server is down and no other accepts sessions */
 };
 
-/* Decides by the session's state and its server's. seq: the SYN's, in host order; others: another
- * server accepts sessions. The server is not eligible. */
+/* Decides by the states of the session and its server, which is not eligible. seq: the SYN's, host
+ * order; others: another server accepts sessions. */
 enum reopen reopen_decide(const struct session *s, const struct session_cold *cold,
                           const struct endpoint *e, uint32_t seq, bool others);
-/* Carries the decision out for packet i, a client's SYN. False: the packet was dropped. Otherwise
- * the session has ended (burst->session[i] is SESSION_NONE), or its state decides. */
+/* Applies the decision to packet i, a client's SYN. Returns false if it was dropped. Otherwise the
+ * session has ended (burst->session[i] is SESSION_NONE), or its state decides. */
 bool reopen_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i);
 
-/* Is packet i a client's SYN whose session has a server that accepts no new sessions? */
+/* Is packet i a client's SYN of a session whose server accepts no new sessions? */
 static inline bool reopen_concerns(const struct endpoint *e, const struct sy_view *v,
                                    enum session_direction from)
 {

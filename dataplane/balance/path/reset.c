@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Resets and probes that we send one end in the name of the other
+/* Resets and probes sent to one end in the name of the other
  * (docs/design/0011-tcp-lifecycle.md). */
 #include <arpa/inet.h>
 
@@ -33,7 +33,7 @@ static uint64_t session_hash(const struct sy_balance *b, const struct session *s
 	return sy_hash_tuple(&b->key, &t);
 }
 
-/* The tuple of a segment that one end sends the other. A one-way server gets the client's own
+/* The tuple of a segment from one end to the other. A one-way server gets the client's own
  * packets. */
 static struct sy_tuple segment_tuple(const struct sy_balance *b, const struct session *s,
                                      enum session_direction to)
@@ -48,7 +48,7 @@ static struct sy_tuple segment_tuple(const struct sy_balance *b, const struct se
 	return (struct sy_tuple){t.dst, t.src, t.dport, t.sport, t.proto};
 }
 
-/* Sends one side a probe or a reset in the name of the other. */
+/* Sends a probe or reset to one side in the name of the other. */
 static void segment_send(struct sy_worker *w, struct session *s, enum session_direction to,
                          bool reset, uint32_t seq, uint32_t ack)
 {
@@ -75,7 +75,7 @@ static void segment_send(struct sy_worker *w, struct session *s, enum session_di
 	                 flow);
 }
 
-/* Peers see numbers derived from it, which must reveal nothing about the tables' hash. */
+/* Peers see numbers derived from this secret: it must not reveal the tables' hash key. */
 static uint64_t probe_secret(const struct sy_balance *b, const struct session *s)
 {
 	return sy_hash_mix(session_hash(b, s) ^ b->key.k[5], b->key.k[2]);
@@ -83,7 +83,7 @@ static uint64_t probe_secret(const struct sy_balance *b, const struct session *s
 
 void probe_send(struct sy_worker *w, struct session *s, enum session_direction to)
 {
-	/* Outside the window except once in thousands of times, and different the next time. */
+	/* Almost always outside the window, and different next time. */
 	uint32_t seq = (uint32_t)sy_hash_mix(w->tsc ^ 0x9e3779b97f4a7c15, probe_secret(w->app, s));
 	segment_send(w, s, to, false, seq, reset_secret(w->app, s));
 }
@@ -124,7 +124,7 @@ void reset_time_wait(struct sy_worker *w, struct session *s, const struct sessio
 	if (s->state != SESSION_TIME_WAIT || !(s->flags & SESSION_SERVER_FIRST) ||
 	    (mode != MODE_FNAT && mode != MODE_SNAT))
 		return;
-	/* Without a timestamp: RFC 7323 5.2 lets such a reset pass. */
+	/* Without a timestamp: such a reset is accepted (RFC 7323 5.2). */
 	reset_server(w, s, cold->fin_seq[SESSION_CLIENT] + session_shift(s, cold));
 }
 

@@ -21,7 +21,7 @@ bool reset_both_is_due(const struct endpoint *e, const struct session *s)
 	       s->state != SESSION_DYING;
 }
 
-/* In state DYING the flags for FINs say which side was heard, and hence was reset. */
+/* In state DYING, the FIN flags say which side has sent a packet and was reset. */
 static uint8_t reset_both_heard(unsigned side)
 {
 	return side == SESSION_CLIENT   ? SESSION_CLIENT_FIN
@@ -34,13 +34,13 @@ void reset_both_probe(struct sy_worker *w, struct session *s)
 	const struct sy_balance *b = w->app;
 	if (!(s->flags & SESSION_CLIENT_FIN) && reset_both_is_allowed(w))
 		probe_send(w, s, SESSION_CLIENT);
-	/* A one-way server's answers bypass us. */
+	/* the answers of a one-way server are not visible */
 	if (!(s->flags & SESSION_SERVER_FIN) && !endpoint_is_one_way(&b->endpoint[s->server]) &&
 	    reset_both_is_allowed(w))
 		probe_send(w, s, SESSION_SERVER);
 }
 
-/* What its client has sent meanwhile must not reach the next session with this record. */
+/* The next session with this record must not get this client's queued data. */
 static void opening_forget(struct sy_worker *w, const struct session *s)
 {
 	const struct sy_balance *b = w->app;
@@ -87,7 +87,7 @@ void reset_both_refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i, 
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct sy_view *v = &burst->view[i];
 	enum sy_csum_state csum = sy_packet_check_l4(sy_frame(burst->mbuf[i]), v);
-	if (csum != SY_CSUM_OK) { /* of a fragment it is unknown: never answered */
+	if (csum != SY_CSUM_OK) { /* unknown for a fragment: never answered */
 		session_packet_drop(w, burst, i, s,
 		                    csum == SY_CSUM_UNKNOWN ? reason : SY_DROP_BAD_L4_CHECKSUM);
 		return;
@@ -96,8 +96,8 @@ void reset_both_refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i, 
 	if (reset_both_is_due(e, s))
 		reset_both_begin(w, s, burst->direction[i]);
 	s->flags |= reset_both_heard(burst->direction[i]);
-	/* The client's next sequence number is all that is known of what the server expects, even
-	 * of its answer to a probe. */
+	/* Only the client's next number is known; it is what the server expects, even in an answer
+	 * to a probe. */
 	if (endpoint_is_one_way(e))
 		reset_server(w, s, ntohl(sy_packet_tcp(sy_frame(burst->mbuf[i]), v)->seq));
 	session_packet_drop(w, burst, i, s, reason);

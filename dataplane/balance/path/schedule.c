@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Chooses a new session's server, for create.c: the one that the client's prefix is bound to
- * (persistence), else the scheduler's choice among the servers, then among the backups. */
+/* Chooses a new session's server, for create.c: the server bound to the client's prefix
+ * (persistence), otherwise the scheduler's choice among the servers, then among the backups. */
 #include <forwarder.pb-c.h>
 
 #include "challenge.h"
@@ -13,15 +13,15 @@ static uint32_t limit_of(const struct service *service)
 	return service->policy.max_sessions ? service->policy.max_sessions : UINT32_MAX;
 }
 
-/* Picks a server from one pool and takes a place on it; *full: there are servers, but none has a
- * place left. */
+/* Picks a server from a pool and acquires a session on it. Sets *full if the pool has servers, but
+ * all are at their limit. */
 static uint32_t pool_pick(struct sy_balance *b, struct pick *p, const struct pool *pool, bool *full)
 {
 	uint32_t i;
 	if (!pool || pool->eligible == 0)
 		return SERVER_NONE;
 	p->pool = pool;
-	/* Another worker may take the last place that pick saw; then pick tries the others. */
+	/* Another worker may reach the server's limit first; then pick() tries the others. */
 	while ((i = pool->ops->pick(p)) != PICK_NONE) {
 		const struct candidate *c = &pool->candidate[i];
 		if (load_acquire(&b->server_active[c->server], c->limit))
@@ -31,7 +31,7 @@ static uint32_t pool_pick(struct sy_balance *b, struct pick *p, const struct poo
 	return SERVER_NONE;
 }
 
-/* Picks a server, or a backup if no server has a place, and takes a place on it. */
+/* Picks a server, or a backup if no server accepts the session, and acquires a session on it. */
 static uint32_t server_pick(struct sy_worker *w, const struct service *service,
                             const struct sy_tuple *client, bool *full)
 {
@@ -49,7 +49,7 @@ static uint32_t server_pick(struct sy_worker *w, const struct service *service,
 	return server != SERVER_NONE ? server : pool_pick(b, &p, service->backups, full);
 }
 
-/* Takes a place on the server that the prefix is bound to. */
+/* Acquires a session on the server that is bound to the prefix. */
 static bool bound_acquire(struct sy_balance *b, uint32_t server)
 {
 	return load_acquire(&b->server_active[server], SY_READ(b->endpoint[server].limit));
@@ -74,7 +74,7 @@ static uint32_t server_persist(struct sy_worker *w, const struct service *servic
 	return first;
 }
 
-/* Asks the service's limits for each client. */
+/* Charges the service's per-client limits. */
 static __attribute__((noinline)) enum sy_drop
 client_check(struct sy_worker *w, const struct service *service, const struct sy_addr *client)
 {

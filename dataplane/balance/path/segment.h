@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two short cuts past the slow path, inline. fast.c calls segment_step() and segment_answer() for
+ * Two inline shortcuts past the slow path. fast.c calls segment_step() and segment_answer() for
  * plain TCP segments that only advance a session's state. slow.c calls segment_forward_first() for
  * the packet that has just created its session.
  */
@@ -15,7 +15,7 @@
 
 #define SEGMENT_FLAGS (SY_TCP_SYN | SY_TCP_RST | SY_TCP_ACK)
 
-/* What the packets of a burst have in common. */
+/* Common to all packets of a burst. */
 struct segment_common {
 	struct sy_balance *b;
 	struct server_share *share; /* by server id: this worker's */
@@ -31,7 +31,7 @@ static inline struct segment_common segment_common_of(struct sy_worker *w)
 	                               .now = (uint16_t)balance_seconds(w)};
 }
 
-/* By enum session_direction, one bit per state: in these states a segment with ACK, without SYN or
+/* By enum session_direction, one bit per state: states in which a segment with ACK, without SYN or
  * RST, only advances the session. */
 static const uint32_t segment_states[] = {
         [SESSION_CLIENT] = 1u << SESSION_SYN_RECEIVED | 1u << SESSION_ESTABLISHED |
@@ -40,15 +40,15 @@ static const uint32_t segment_states[] = {
                            1u << SESSION_CLOSING | 1u << SESSION_TIME_WAIT,
 };
 
-/* The largest TCP segment that fits both directions, without options, in bytes. mtu, other: of the
- * paths there and back. */
+/* The largest TCP segment without options, in bytes, that fits both directions. mtu, other: of the
+ * two paths. */
 static inline uint16_t segment_mss(const struct endpoint *e, uint16_t mtu, uint16_t other)
 {
 	return sy_tcp_mss(sy_addr_is_v4(&e->vip), mtu < other ? mtu : other, 0);
 }
 
-/* Advances the session's state by a segment of l4_len bytes, if the state allows that here; false:
- * the slow path must do it. */
+/* Advances the session's state by a segment of l4_len bytes. Returns false if the slow path must do
+ * it. */
 static inline __attribute__((always_inline)) bool
 segment_step(struct session *s, struct session_cold *cold, enum session_direction from,
              const struct sy_tcp *tcp, uint32_t l4_len)
@@ -62,8 +62,8 @@ segment_step(struct session *s, struct session_cold *cold, enum session_directio
 	return true;
 }
 
-/* The same for a server's first answer to a SYN. mtu: of this packet's path; other: of the path of
- * the client's packets. 0 of either: that path went stale meanwhile. */
+/* The same for a server's first answer to a SYN. mtu: of this packet's path; other: of the client's
+ * packets' path; 0: the path has become stale. */
 static inline bool segment_answer(struct session *s, const struct endpoint *e, uint8_t *frame,
                                   const struct sy_view *v, uint16_t mtu, uint16_t other)
 {
@@ -76,8 +76,8 @@ static inline bool segment_answer(struct session *s, const struct endpoint *e, u
 	return true;
 }
 
-/* Forwards the packet that has just created session s by its record alone; its server gets no
- * client address. False: the slow path must do it, and nothing was done. */
+/* Forwards the packet that has just created session s by its record alone; the server does not get
+ * the client's address. Returns false, with no effect, if the slow path must do it. */
 static inline __attribute__((always_inline)) bool
 segment_forward_first(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,
                       struct sy_tx_cache *tx, const struct segment_common *c)
@@ -103,7 +103,7 @@ segment_forward_first(struct sy_worker *w, struct sy_burst *burst, unsigned i, s
 	}
 	client_options_blank_plain(w, burst, i, sy_frame(m), e, v->v4);
 	forward_plain(c->b, sy_frame(m), burst->plain[i], burst->slot[i], s, e, from);
-	/* true: never sent here, but READY for transmit, behind what has not left. */
+	/* true: READY for transmit, behind packets that have not left */
 	burst->next[i] = (uint8_t)forward_emit(tx, neighbour, m, sy_frame(m), s, s->seen, c->now,
 	                                       from, share, v->frame_len - SY_ETH_LEN, true);
 	return true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Drops whose service is known count under it as well, by reason and worker
- * (docs/design/0030-attacks.md). Only a dropped packet touches these counters.
+ * Counts drops by service, reason and worker if the service is known (docs/design/0030-attacks.md).
+ * Only dropped packets touch these counters.
  */
 #ifndef SERVICE_DROP_H
 #define SERVICE_DROP_H
@@ -14,7 +14,7 @@ static inline void service_count_drop(struct sy_worker *w, uint32_t service, enu
 		SY_COUNT(balance_worker_of(w)->drops[service].packets[reason], 1);
 }
 
-/* Counts a packet to or from a server that is dropped elsewhere. */
+/* Counts a packet to or from a server that another function drops. */
 static inline void server_count_drop(struct sy_worker *w, uint32_t server, enum sy_drop reason)
 {
 	const struct sy_balance *b = w->app;

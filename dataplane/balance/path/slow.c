@@ -30,8 +30,8 @@
 #include "sweep.h"
 #include "unavailable.h"
 
-/* For packets from the server: the path MTU that routers reported for the client, bytes; 0: none.
- * Only sessions without a path can have one: see forward_path(), which comes first. */
+/* The path MTU in bytes that routers have reported for the client of a server's packet; 0: none.
+ * Only sessions without a path have one: forward_path() runs first. */
 static uint16_t slow_client_mtu(struct sy_worker *w, const struct session *s,
                                 enum session_direction from)
 {
@@ -40,8 +40,8 @@ static uint16_t slow_client_mtu(struct sy_worker *w, const struct session *s,
 	               : 0;
 }
 
-/* The largest TCP segment that fits both directions, without options. mtu: of the path that packets
- * from this direction take. */
+/* The largest TCP segment without options that fits both directions. mtu: that of the path in this
+ * packet's direction. */
 static uint16_t slow_mss(struct sy_worker *w, struct session *s, enum session_direction from,
                          uint16_t mtu)
 {
@@ -66,7 +66,8 @@ static uint16_t slow_mtu_to_report(const struct sy_view *v, int mtu)
 	return (uint16_t)(!v->v4 && mtu < IPV6_MTU_MIN ? IPV6_MTU_MIN : mtu);
 }
 
-/* False: the TTL has expired. The packet was dropped and its sender was notified. */
+/* Checks the TTL. Returns false if it has expired; the packet was dropped
+ * and its sender notified. */
 static bool slow_ttl_suffices(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                               uint32_t service)
 {
@@ -78,8 +79,8 @@ static bool slow_ttl_suffices(struct sy_worker *w, struct sy_burst *burst, unsig
 	return false;
 }
 
-/* Forwards packet i of session s: finds its path, checks TTL and MTU, clamps the MSS of a SYN,
- * inserts the client's address, rewrites. Otherwise drops it and notifies its sender. */
+/* Forwards packet i of session s: finds the path, checks TTL and MTU, clamps the MSS of a SYN,
+ * inserts the client's address, rewrites. On failure drops the packet and notifies its sender. */
 static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
 {
 	struct sy_balance *b = w->app;
@@ -101,7 +102,7 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 	int overhead = oversize_overhead(e, v, burst->direction[i]);
 	bool fits = v->frame_len - v->l3 + overhead <= mtu;
 	if (!fits && !narrow && !oversize_may_fragment(e, frame, v, burst->direction[i])) {
-		/* Its sender repeats it in parts, which is no loss. */
+		/* The sender retransmits it in smaller segments: not a loss. */
 		if (v->proto == SY_PROTO_TCP && s->flags & SESSION_WATCHED)
 			loss_forget(w, burst->slot[i], burst->session[i], s);
 		icmp_send_error(w, burst, i, SY_ICMP_TOO_BIG,
@@ -109,7 +110,7 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		session_packet_drop(w, burst, i, s, SY_DROP_TOO_BIG);
 		return;
 	}
-	/* If the server's answers bypass us, we need not limit their size. */
+	/* Do not clamp the MSS for servers whose answers bypass the forwarder. */
 	if (v->proto == SY_PROTO_TCP && (v->tcp_flags & SY_TCP_SYN) && !endpoint_is_one_way(e))
 		sy_packet_clamp_mss(frame, v, slow_mss(w, s, burst->direction[i], path_mtu));
 	burst->path[i] = path;
@@ -128,19 +129,19 @@ static void slow_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i
 		oversize_forward(w, burst, i, s, mtu);
 }
 
-/* Is no other fragment of its datagram still to come? */
+/* Is this the last fragment of its datagram, or no fragment? */
 static bool packet_is_whole(const struct sy_view *v)
 {
 	return v->fragment == SY_FRAGMENT_NONE || v->completes;
 }
 
-/* The worker's counts of sessions created and ended, when the burst was looked up. */
+/* The worker's counts of sessions created and ended at the time of look up. */
 struct looked_up {
 	uint32_t created, ended;
 };
 
-/* Looks packet i up again if an earlier packet of this burst may have created or ended its session.
- * Sets burst->session[i]; returns who sent the packet. */
+/* Repeats the look-up of packet i if an earlier packet of the burst may have created or ended its
+ * session. Sets burst->session[i]. Returns the side that sent the packet. */
 static enum session_direction slow_look_up(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                            const struct looked_up *counts)
 {
@@ -156,8 +157,8 @@ static enum session_direction slow_look_up(struct sy_worker *w, struct sy_burst 
 	return from;
 }
 
-/* A server's packet that never had a session: resets its sender, if configured. Returns why it is
- * dropped. */
+/* Resets the server that sent a packet without a session, if configured. Returns the drop
+ * reason. */
 static enum sy_drop slow_refuse_server(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	const struct sy_balance *b = w->app;
@@ -173,8 +174,8 @@ static enum sy_drop slow_refuse_server(struct sy_worker *w, struct sy_burst *bur
 	}
 }
 
-/* A packet of a session: asks the session's limits, then advances its state. False: the packet was
- * dropped, or has gone otherwise. */
+/* Checks the limits of a session's packet, then advances the session's state. Returns false if the
+ * packet was dropped or has left the burst. */
 static bool slow_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                       enum session_direction from)
 {
@@ -183,12 +184,12 @@ static bool slow_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	if (!police_passes(w, burst, i, s, &b->endpoint[s->server], from))
 		return false;
 	bool goes_on = slow_advance(w, burst, i);
-	if (burst->session[i] == SESSION_NONE) /* its session has ended: it may begin another */
+	if (burst->session[i] == SESSION_NONE) /* its session has ended: it may begin a new one */
 		police_undo(w, i);
 	return goes_on;
 }
 
-/* TCP, UDP and echo packets, other than those of slow_create(). */
+/* Handles TCP, UDP and echo packets except those of slow_create(). */
 static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         const struct looked_up *counts)
 {
@@ -201,7 +202,8 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	struct splice_opening opening;
 
 	if (SY_UNLIKELY(burst->session[i] != before))
-		police_undo(w, i); /* the fast path asked for a session that has ended since */
+		police_undo(w,
+		            i); /* the fast path charged limits of a session that has ended since */
 	if (burst->session[i] != SESSION_NONE && !slow_meet(w, burst, i, from))
 		return;
 	if (burst->session[i] == SESSION_NONE) {
@@ -218,7 +220,7 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		}
 		const struct service *service = locate_packet(w, burst, i);
 		if (!slow_ttl_suffices(w, burst, i, service ? service->id : SERVICE_NONE))
-			return; /* a traceroute gets no session */
+			return; /* traceroute packets get no session */
 		how = defence_meet(w, burst, i, &opening);
 		if (how == DEFENCE_GONE)
 			return;
@@ -246,7 +248,7 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		session_end(w, t, burst->session[i]);
 }
 
-/* Prefetches the cold half, which has the sequence numbers of FINs. */
+/* Prefetches the cold half: it has the sequence numbers of FINs. */
 static SY_PREFETCH_INLINE void slow_prefetch(const struct session_table *t, uint32_t record,
                                              const struct sy_view *v)
 {
@@ -274,8 +276,8 @@ static void slow_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		slow_forward(w, burst, i, s);
 }
 
-/* The packets for the slow path: all of them, those without a session, and of these the ones that
- * may begin one. */
+/* Packets for the slow path: all, those without a session, and of these the ones that may begin
+ * one. */
 struct slow_packets {
 	unsigned all, without, begin;
 	uint8_t at[SY_BURST], at_without[SY_BURST], at_begin[SY_BURST];
@@ -296,9 +298,9 @@ static inline void slow_gather(const struct sy_balance *b, const struct sy_burst
 	}
 }
 
-/* Does packet i, whose creation is prepared, still need a session? A packet before it that was
- * not prepared may have created it: sloppy_tcp takes an ACK, and the SYN comes late. unprepared: a
- * bitmap of the upper six bits of such packets' hashes. */
+/* Does packet i still need the session that create_prepare() prepared? An unprepared packet before
+ * it may have created the session: sloppy_tcp accepts an ACK, and the SYN arrives late. unprepared:
+ * bitmap of the upper six bits of the hashes of such packets. */
 static inline bool slow_begins_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                        uint64_t unprepared, const struct looked_up *counts)
 {

@@ -5,10 +5,11 @@
  *   its server or its path is gone            reset_both_packet()
  *   a SYN, its server takes no new sessions   reopen_syn()
  *   its server's connection is being opened   splice_packet()
- *   UDP, echo                                 both ways are seen
+ *   UDP, echo                                 both directions were seen
  *   TCP                                       slow_syn(), then slow_advance_tcp()
  *
- * A SYN may end the session, keep it for another connection, or have its server asked.
+ * A SYN may end the session, reuse it for another connection, or be forwarded for the server to
+ * decide.
  */
 #include <arpa/inet.h>
 
@@ -31,9 +32,9 @@
 #include "splice_path.h"
 #include "tcp_state.h"
 
-/* A SYN or SYN-ACK of a session that waited for its server's answer. Clients repeat a lost SYN
- * after a second at the earliest (RFC 6298 section 2): copies that come sooner, of the network or
- * forged ones, say nothing of the server. */
+/* A SYN or SYN-ACK of a session that waits for its server's answer. Clients repeat a lost SYN after
+ * one second at the earliest (RFC 6298 2): earlier copies are duplicated or forged, and say nothing
+ * about the server. */
 static void slow_time(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
                       struct session *s)
 {
@@ -82,9 +83,9 @@ static enum tcp_result slow_advance_tcp(struct sy_worker *w, struct sy_burst *bu
 	if (SY_UNLIKELY(s->flags & SESSION_WATCHED))
 		loss_count(w, burst->slot[i], record, s, from, tcp, payload);
 	uint32_t ack = ntohl(tcp->ack);
-	if (from == SESSION_SERVER) /* as the client counts its own bytes */
+	if (from == SESSION_SERVER) /* in the client's numbering */
 		ack -= session_shift(s, cold);
-	else /* as the server counts its own */
+	else /* in the server's numbering */
 		ack += session_number(t, record, &b->endpoint[s->server]);
 	const uint8_t before = s->state;
 	enum tcp_result result =
@@ -96,17 +97,16 @@ static enum tcp_result slow_advance_tcp(struct sy_worker *w, struct sy_burst *bu
 	return result;
 }
 
-/* After a SYN with the result TCP_ASK or TCP_AGAIN: is the session to be kept, so that its server,
- * which may still know the tuple, gets the SYN? Not if the server is down, or takes no new
- * connections. */
+/* After a SYN with the result TCP_ASK or TCP_AGAIN: keep the session, so that its server, which may
+ * still know the tuple, gets the SYN? Not if the server is down or accepts no new connections. */
 static bool slow_keeps(const struct sy_balance *b, const struct session *s, enum tcp_result result)
 {
 	const struct endpoint *e = &b->endpoint[s->server];
 	return result == TCP_ASK ? !SY_READ(e->down) : SY_READ(e->eligible);
 }
 
-/* Keeps it, if access lists and limits of new sessions accept the connection that the SYN begins.
- * False: they do not, and it was dropped. */
+/* Keeps the session if access lists and limits of new sessions accept the connection that the SYN
+ * begins. Returns false if the packet was dropped. */
 static bool slow_keep(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                       struct session_table *t, enum tcp_result result)
 {
@@ -118,7 +118,7 @@ static bool slow_keep(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		session_packet_drop(w, burst, i, s, reason);
 		return false;
 	}
-	if (result == TCP_ASK) /* its repetition is asked about again */
+	if (result == TCP_ASK) /* the limits are charged again for its retransmission */
 		return true;
 	police_begun(w, i);
 	tcp_state_recheck(s);
@@ -129,7 +129,7 @@ static bool slow_keep(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	return true;
 }
 
-/* A SYN or SYN-ACK of an SNAT session. False: it was dropped. */
+/* A SYN or SYN-ACK of a SNAT session. Returns false if it was dropped. */
 static bool slow_snat_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                           struct session_cold *pair)
 {
@@ -145,7 +145,7 @@ static bool slow_snat_syn(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	return false;
 }
 
-/* A SYN or SYN-ACK. False: it was answered or dropped. */
+/* A SYN or SYN-ACK. Returns false if it was answered or dropped. */
 static bool slow_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                      struct session_table *t, const struct session *s)
 {
@@ -154,15 +154,15 @@ static bool slow_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	const struct endpoint *e = &b->endpoint[s->server];
 	if (e->mode == MODE_SNAT)
 		return slow_snat_syn(w, burst, i, session_cold_at(t, record + 1));
-	if (!(s->flags & SESSION_SHIFTED)) /* spliced by no cookie, or no longer */
+	if (!(s->flags & SESSION_SHIFTED)) /* never spliced, or no longer */
 		return true;
 	struct session_splice *splice = session_splice_of(t, record, e);
 	return !splice || !splice->spliced || splice_syn_received(w, burst, i, splice);
 }
 
-/* A datagram of a session. An answer alone proves nothing, since the question's source may be
- * forged. A client that sends after an answer has received it, as in Linux's conntrack (ASSURED).
- */
+/* A datagram of a session. An answer alone validates nothing, since the request's source may be
+ * forged. A client that sends after an answer has received it, as in Linux's conntrack
+ * (ASSURED). */
 static void slow_advance_udp(const struct sy_burst *burst, unsigned i, struct session *s)
 {
 	if (burst->direction[i] == SESSION_SERVER) {
@@ -200,7 +200,7 @@ static bool slow_advance_state(struct sy_worker *w, struct sy_burst *burst, unsi
 		return splice_packet(w, burst, i);
 	if (!sy_view_has_l4(v)) /* the first fragment has advanced the state */
 		return true;
-	/* The checksums of a server are checked once, on its first answer. */
+	/* A server's checksums are verified on its first answer only. */
 	if (from == SESSION_SERVER &&
 	    (s->state == SESSION_SYN_SENT || s->state == SESSION_UDP_ONE_WAY) &&
 	    sy_packet_is_unfinished(sy_frame(burst->mbuf[i]), v)) {

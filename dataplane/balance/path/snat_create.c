@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * SNAT: a new session's address and port.
+ * SNAT: chooses a new session's address and port.
  *
  *     inside host:port → remote     slot of (inside host, port), like a client's
- *     remote → pool:port            the same slot, since the port is chosen to give it
+ *     remote → pool:port            the same slot: the port is chosen for it
  */
 #include <arpa/inet.h>
 
@@ -14,11 +14,11 @@
 #include "snat.h"
 #include "tcp_state.h"
 
-#define POOL_ADDRESSES 4 /* tried by one search: SESSION_PORT_PROBES in all */
+#define POOL_ADDRESSES 4 /* addresses per search; together they get SESSION_PORT_PROBES probes */
 
 /*
- * Each inside host has its own order of the pool's addresses (rendezvous hashing). So others see it
- * under one address (RFC 4787 REQ-2), and few hosts change theirs when the pool changes. Returns
+ * Rendezvous hashing: each inside host has its own order of the pool's addresses. Remotes see it
+ * under one address (RFC 4787 REQ-2), and few hosts change address when the pool changes. Returns
  * the address after `weight`, and its weight.
  */
 static unsigned pool_next(const struct snat_pool *pool, const struct sy_addr *inside,
@@ -41,11 +41,11 @@ static unsigned pool_next(const struct snat_pool *pool, const struct sy_addr *in
 }
 
 /*
- * First byte of the pool port that corresponds to an inside port (network order): the inside
- * port's, XORed with the last bytes of both addresses, so neighbours in one /24 want different
- * ports. Ports below SESSION_PORT_FIRST are not used: then it is the inside port's own byte, which
- * no other inside port from 1024 up is given. For an inside port below that too, as it may be of
- * an echo, the byte's highest bit is set.
+ * The preferred first byte of the pool port for an inside port (network order): the inside port's,
+ * XORed with the last bytes of both addresses, so that neighbours in one /24 prefer different
+ * ports. If that port is below SESSION_PORT_FIRST: the inside port's own byte, which no other
+ * inside port from 1024 up gets. If the inside port is below it too (echo): with the highest bit
+ * set.
  */
 static unsigned own_first_byte(uint16_t port, const struct sy_addr *inside,
                                const struct sy_addr *pool)
@@ -58,7 +58,7 @@ static unsigned own_first_byte(uint16_t port, const struct sy_addr *inside,
 	return n < low ? n | 0x80 : n;
 }
 
-/* The pool port that corresponds to an inside port, if it is free. It lies in the inside tuple's
+/* Finds the preferred pool port of an inside port, if it is free. It lies in the inside tuple's
  * slot by construction, and is the same towards all remotes. */
 static bool own_port(const struct sy_balance *b, struct session_table *t, struct port_search *p,
                      const struct session *s)
@@ -74,8 +74,8 @@ static bool own_port(const struct sy_balance *b, struct session_table *t, struct
 	       SESSION_NONE;
 }
 
-/* Chooses a pool address and port for s. Without connections (UDP, echo) an inside socket keeps its
- * port towards all remotes (RFC 4787 REQ-1). TCP ports are reused as late as possible. */
+/* Chooses a pool address and port for s. UDP and echo: an inside socket keeps its port towards all
+ * remotes (RFC 4787 REQ-1). TCP: ports are reused as late as possible. */
 static enum sy_drop choose_port(struct sy_worker *w, struct session_table *t,
                                 const struct snat_pool *pool, struct session *s,
                                 uint64_t *server_hash)
@@ -199,7 +199,7 @@ uint32_t snat_create(struct sy_worker *w, struct sy_burst *burst, unsigned i, en
 	enum address_set_kind to = address_set_find(SY_RCU_READ(b->address_set), &from->dst);
 
 	*reason = SY_DROP_NO_SERVICE;
-	/* An inside host's packet to a VIP is handled like any client's. */
+	/* an inside host's packet to a VIP is handled like a client's */
 	if (to == ADDRESS_SET_VIP || !snat_matches(snat, from))
 		return SESSION_NONE;
 	const struct snat_rule *rule = snat_find(snat, &from->src);

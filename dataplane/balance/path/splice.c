@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two connections spliced (docs/design/0025-syn-defence.md).
+ * Spliced connections (docs/design/0025-syn-defence.md).
  *
- *     client counts          k │ …      k: our cookie, s: the number of the server's SYN
- *     server counts          s │ …      the client's own bytes have the same numbers for both
+ *     client's numbering     k │ …      k: our cookie, s: the number of the server's SYN
+ *     server's numbering     s │ …      the client's own bytes have the same numbers at both ends
  *
- * In SESSION_OPENING the server has the client's SYN. Its SYN-ACK is turned into the client's ACK
- * in place, which goes through the pipeline like any packet of the client; then comes the data that
- * was queued. Afterwards packets are only converted: splice_convert().
+ * In SESSION_OPENING the server has the client's SYN. Its SYN-ACK is overwritten by the client's
+ * ACK, which takes the pipeline like any packet of the client; then the queued data follows.
+ * Afterwards packets are only converted: splice_convert().
  */
 #include "splice_path.h"
 
@@ -84,7 +84,7 @@ static bool end_by_reset(struct sy_worker *w, const struct sy_burst *burst, unsi
 	return true;
 }
 
-/* Only what is believed for the whole connection is worth a sum over the packet. */
+/* Verifies the checksum of segments whose fields apply to the whole connection. */
 static bool is_sound(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	return sy_packet_check_l4(sy_frame(burst->mbuf[i]), &burst->view[i]) != SY_CSUM_BAD ||
@@ -106,7 +106,8 @@ static bool client_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 			return drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 		if (!is_sound(w, burst, i))
 			return false;
-		/* Ours, or the client's: that has options which the cookie did not grant. */
+		/* Accept our own SYN; replace the client's, which has options that the cookie did
+		 * not carry. */
 		return splice_syn_write_over(burst, i, begin) || drop(w, burst, i, SY_DROP_OPENING);
 	}
 	if (flags & SY_TCP_RST) {
@@ -114,7 +115,7 @@ static bool client_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 			return drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 		return is_sound(w, burst, i) && end_by_reset(w, burst, i, s);
 	}
-	/* The server has sent nothing yet, so there is one right acknowledgement. */
+	/* The server has sent nothing yet, so only one acknowledgement is valid. */
 	if (!(flags & SY_TCP_ACK) || ntohl(tcp->ack) != begin->cookie + 1)
 		return drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 	if (v->l4_len == (tcp->offset >> 4) * 4u && !(flags & SY_TCP_FIN))
@@ -127,13 +128,14 @@ static bool client_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	return false;
 }
 
-/* What shifts windows of this scale to windows of that one. */
+/* The shift from windows of one scale to windows of the other. */
 static int8_t scale_shift(uint8_t from, uint8_t to)
 {
 	return (int8_t)((from == SY_TCP_NO_SCALE ? 0 : from) - (to == SY_TCP_NO_SCALE ? 0 : to));
 }
 
-/* Turns the server's SYN-ACK, packet i, into the client's ACK, and gives that to the pipeline. */
+/* Overwrites the server's SYN-ACK, packet i, by the client's ACK, and resubmits it to the
+ * pipeline. */
 static void ack_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                      const struct session *s, const struct session_splice *splice,
                      const struct sy_tcp_options *server)
@@ -162,8 +164,8 @@ static void ack_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	opening_queue_resubmit(w, b->endpoint[s->server].service, m);
 }
 
-/* The server has refused timestamps, which the client was promised: its packets would confuse the
- * client (RFC 7323 3.2). The next connections are right. */
+/* The server refused timestamps, which the client was offered: packets without them would confuse
+ * the client (RFC 7323 3.2). Later connections are not offered them. */
 static bool refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s)
 {
 	const struct splice_begin *begin = splice_begin_of(s);
@@ -220,7 +222,7 @@ static bool server_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
 	bool ours = v->tcp_flags & SY_TCP_ACK && ntohl(tcp->ack) == begin->number + 1;
 
-	/* Whatever it is, it is answered or believed: its number, times, scale. */
+	/* The segment is answered, or its number, timestamp and scale are stored. */
 	if (!is_sound(w, burst, i))
 		return false;
 	if (sy_packet_is_unfinished(frame, v))
@@ -240,8 +242,8 @@ static bool server_packet(struct sy_worker *w, struct sy_burst *burst, unsigned 
 	default:
 		return drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 	}
-	/* The server remembers an earlier connection of this tuple. It gets what a client would
-	 * answer; then the SYN succeeds (RFC 9293 3.10.7.3). */
+	/* The server remembers an earlier connection of this tuple. Answer as the client would;
+	 * then the SYN succeeds (RFC 9293 3.10.7.3). */
 	reset_answer(w, burst, i);
 	splice_syn_retransmit(w, b->table[burst->slot[i]], burst->session[i]);
 	return drop(w, burst, i, SY_DROP_OPENING);

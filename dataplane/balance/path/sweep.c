@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Session expiry. Each worker sweeps its slots' tables, one slice per round. A whole pass takes
- * about a second, or as long as SWEEP_RATE requires for very large tables. A pass ends sessions
- * that have exceeded their state's timeout or belong to a removed server, and renews stale paths.
- * It first resets both ends of a TCP session (reset_both_begin()), which takes RESET_BOTH_SECONDS.
+ * Session expiry. Each worker sweeps the tables of its slots, one slice per round. A whole pass
+ * takes about a second; for very large tables, as long as SWEEP_RATE allows. A pass ends sessions
+ * that have exceeded their timeout or belong to a removed server, and renews stale paths. TCP
+ * sessions first reset both ends (reset_both_begin()), which takes RESET_BOTH_SECONDS.
  */
 #include <rte_cycles.h>
 
@@ -21,22 +21,23 @@
 #include "tcp_step.h"
 
 #define SWEEP_PASS_NS 1000000000u
-#define SWEEP_RATE    4000000u /* records per second and worker, at most */
+#define SWEEP_RATE    4000000u /* max records per second and worker */
 #define SWEEP_CHUNK   256u
-/* Records that the sweep visits per created session, if sessions are created faster than rounds
- * sweep. With 4, expired sessions not yet removed amount to a third of the live ones. */
+/* Records swept per created session, when sessions are created faster than rounds sweep. With 4,
+ * expired sessions amount to a third of the live ones. */
 #define SWEEP_CREATION 4u
-/* Limits of one round, so that queues are polled in between. A late round makes up for two. */
+/* Bounds of one round, so that queues are polled in between. A late round makes up for one
+ * missed. */
 #define SWEEP_ELAPSED_NS (2 * SY_ROUND_MS * UINT64_C(1000000))
 #define SWEEP_ROUND_US   200u
-/* Seconds. A larger idle time means that the clock is late: a slot's former worker may have been
- * slightly ahead. Timeouts are below 2^15, so a sweep hours late still recognizes an expired
- * session. */
+/* Max idle time, seconds. A larger value means that the clock is behind: the slot's former worker
+ * may have been slightly ahead. Timeouts are below 2^15, so even a sweep hours late recognizes an
+ * expired session. */
 #define IDLE_MAX (UINT16_MAX - 60)
 
-/* Does an idle session's expiry reset both ends? Not after a reset that was not refuted, nor if the
- * client of a one-way session has closed: then neither end would wait. Not before the handshake
- * completes: the client's address may be forged, and we must not probe a third party. */
+/* Does expiry reset both ends? Not after a reset that was not refuted, nor after a one-way client's
+ * FIN: neither end would wait. Not before the handshake completes: the client's address may be
+ * forged, and a third party must not be probed. */
 static bool sweep_sends_resets(const struct service *service, const struct endpoint *e,
                                const struct session *s)
 {
@@ -45,10 +46,9 @@ static bool sweep_sends_resets(const struct service *service, const struct endpo
 	       !(s->state == SESSION_FIN_WAIT && endpoint_is_one_way(e));
 }
 
-/* Does a session continue though it timed out? A client that is said to have sent a reset may be
- * silent because a firewall drops the challenge. The server, which got the reset, is challenged
- * last. A one-way server's answers bypass us: the reset's number decides, or the session continues
- * as if there had been no reset. */
+/* Does a session continue although it timed out? A client in whose name a reset came may be silent
+ * because a firewall drops the challenge. The server, which got the reset, is challenged last.
+ * One-way: the reset's number decides, or the session continues as if there had been no reset. */
 static bool sweep_goes_on(struct sy_worker *w, const struct endpoint *e, struct session *s)
 {
 	if (s->state != SESSION_RESET_BY_CLIENT)
@@ -63,12 +63,13 @@ static bool sweep_goes_on(struct sy_worker *w, const struct endpoint *e, struct 
 	return true;
 }
 
-/* A slice of one table, and those of its sessions that end. */
+/* A slice of a table, and its sessions that end. */
 struct slice {
 	struct sy_worker *w;
-	const struct access *access; /* which may end sessions; NULL: not in this pass */
+	const struct access *access; /* lists that may end sessions; NULL: none in this pass */
 	uint16_t now;                /* tick */
-	uint32_t embryonic_left;     /* of the timeouts of embryonic sessions, in 256ths */
+	uint32_t embryonic_left; /* remaining part of the timeouts of embryonic sessions, in 256ths
+	                          */
 	unsigned count;
 	uint32_t record[SESSIONS_END];
 };
@@ -86,7 +87,8 @@ static void slice_add(struct slice *slice, struct session_table *t, uint32_t rec
 		slice_flush(slice, t);
 }
 
-/* Seconds that the session may be idle; embryonic ones less under pressure of their service. */
+/* Idle timeout of a session in seconds; shorter for embryonic sessions while their service causes
+ * pressure. */
 static inline uint16_t slice_timeout(const struct slice *slice, const struct service *service,
                                      const struct endpoint *e, const struct session *s,
                                      const struct session_cold *cold)
@@ -100,7 +102,8 @@ static inline uint16_t slice_timeout(const struct slice *slice, const struct ser
 	return left > PRESSURE_SECONDS ? left : PRESSURE_SECONDS;
 }
 
-/* A session whose server has not answered yet. Our own SYNs renew its tick, so its age counts. */
+/* A session that waits for its server's answer. The forwarder's SYNs update its tick, so use its
+ * age. */
 static bool sweep_opening(struct slice *slice, struct session_table *t, uint32_t record)
 {
 	struct sy_worker *w = slice->w;
@@ -122,7 +125,7 @@ static bool sweep_opening(struct slice *slice, struct session_table *t, uint32_t
 	return false;
 }
 
-/* Ends a session that has timed out or whose server is gone; false: it continues. */
+/* Ends a session that has timed out or whose server is gone. Returns false if it continues. */
 static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t record)
 {
 	struct sy_worker *w = slice->w;
@@ -155,7 +158,7 @@ static bool sweep_ends(struct slice *slice, struct session_table *t, uint32_t re
 	return true;
 }
 
-/* Ends a session that an access list no longer accepts; false: it continues. */
+/* Ends a session that an access list refuses now. Returns false if it continues. */
 static __attribute__((noinline)) bool sweep_refuses(struct slice *slice, struct session_table *t,
                                                     uint32_t record)
 {
@@ -176,7 +179,7 @@ static __attribute__((noinline)) bool sweep_refuses(struct slice *slice, struct 
 	return true;
 }
 
-/* True for most sessions: nothing is to be done. */
+/* Needs the session no action? True for most. */
 static inline bool sweep_passes(const struct slice *slice, const struct session *s,
                                 const struct session_cold *cold, const struct endpoint *e)
 {
@@ -223,7 +226,7 @@ static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 		client_sessions_recount(slice->w, t, record);
 }
 
-/* Visits the next records of the current table, then moves to the next table. */
+/* Visits the next records of the current table, then moves to the next one. */
 static void sweep_slice(struct sy_worker *w)
 {
 	struct sy_balance *b = w->app;
@@ -271,8 +274,7 @@ void sy_balance_round(struct sy_worker *w)
 		elapsed = SWEEP_ELAPSED_NS;
 	bw->swept_ns = w->now_ns;
 
-	/* Twice the live records, as tables have gaps. Every slot costs a step, even an empty
-	 * one. */
+	/* Twice the live records: tables have gaps. Every slot costs a step, even an empty one. */
 	int64_t budget = SWEEP_CHUNK;
 	if (elapsed > 0) {
 		uint64_t whole = 2 * sweep_owned(b, w->id) + SY_SLOTS * SWEEP_CHUNK;
@@ -283,7 +285,7 @@ void sy_balance_round(struct sy_worker *w)
 		sweep_slice(w);
 }
 
-/* At most one pass per second: challenges sent in one pass count as unanswered in the next. */
+/* At most one pass per second: challenges of one pass count as unanswered in the next. */
 static bool sweep_is_late(const struct sy_worker *w, const struct balance_worker *bw)
 {
 	return w->now_ns - bw->pass_ns > (uint64_t)bw->sweep_slot * (SWEEP_PASS_NS / SY_SLOTS);

@@ -5,8 +5,8 @@
 
 #include "balance.h"
 
-/* Sweeps in proportion to the sessions that were created: with many, the rounds alone could not
- * keep up. Called at the end of a burst, when nothing refers to a record. */
+/* Sweeps in proportion to the sessions created: with many, rounds alone would be too slow. Called
+ * at the end of a burst, when nothing refers to a record. */
 void sweep_for_creations(struct sy_worker *w);
 
 #endif

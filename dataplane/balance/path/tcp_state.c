@@ -15,8 +15,8 @@ static enum tcp_result syn_from_client(const struct session *s)
 	case SESSION_RESET_BY_SERVER:
 		return TCP_ASK;
 	default:
-		/* A retransmission; or a server whose connection is open will challenge it (RFC
-		 * 5961 section 4), whatever forged resets and FINs came before. */
+		/* A retransmission. Otherwise a server whose connection is open challenges it (RFC
+		 * 5961 4), whatever forged resets and FINs came before. */
 		return TCP_FORWARD;
 	}
 }
@@ -40,11 +40,11 @@ void tcp_state_note_snat_syn(struct session_cold *pair, uint32_t seq, uint32_t l
 
 bool tcp_state_is_snat_answer(const struct session_cold *pair, uint32_t ack)
 {
-	/* Not known: the session is that of an earlier version. */
+	/* Unknown: an earlier version created the session. */
 	return !pair->syn_seen || ack - pair->syn_ack <= pair->syn_end - pair->syn_ack;
 }
 
-/* A reset. On a connection that was open it may be forged and is challenged. */
+/* A reset. On an open connection it may be forged, and is challenged. */
 static enum tcp_result state_of_reset(struct session *s, enum session_direction from,
                                       bool validated)
 {
@@ -55,7 +55,7 @@ static enum tcp_result state_of_reset(struct session *s, enum session_direction 
 		return TCP_CHALLENGE;
 	case SESSION_RESET_BY_CLIENT:
 	case SESSION_RESET_BY_SERVER:
-		/* From either side: if both sent resets, answers to two challenges cross. */
+		/* From either side: if both sent resets, the answers to two challenges cross. */
 		if (validated)
 			s->state = SESSION_RESET;
 		else if (from != session_challenged_side(s))
@@ -63,8 +63,7 @@ static enum tcp_result state_of_reset(struct session *s, enum session_direction 
 		return TCP_FORWARD;
 	case SESSION_SYN_SENT:
 	case SESSION_SYN_RECEIVED:
-		/* The late answer to a probe says nothing about a connection that is just
-		 * beginning. */
+		/* A late answer to a probe does not concern a connection that is just beginning. */
 		if (!validated)
 			s->state = SESSION_RESET;
 		return TCP_FORWARD;
@@ -74,9 +73,9 @@ static enum tcp_result state_of_reset(struct session *s, enum session_direction 
 	}
 }
 
-/* Does a packet from this side show that the connection is open? After a reset: only from the side
- * that is said to have sent it. Before the handshake completes: only from the server, as a client
- * alone could otherwise make long-lived sessions. */
+/* Does a packet from this side confirm that the connection is open? After a reset: only from the
+ * side in whose name it came. Before the handshake completes: only from the server, otherwise a
+ * client alone could create long-lived sessions. */
 static bool state_is_confirmed_by(const struct session *s, enum session_direction from)
 {
 	switch (s->state) {
@@ -90,19 +89,19 @@ static bool state_is_confirmed_by(const struct session *s, enum session_directio
 	}
 }
 
-/* Does its server get the client's address, by TOA or PROXY? */
+/* Does the server get the client's address, by TOA or PROXY? */
 static bool session_has_client_address(const struct session_cold *cold)
 {
 	return session_is_by_proxy(cold) || session_is_by_toa(cold);
 }
 
 /*
- * Does a server's SYN-ACK, which acknowledges this number as the client counts, begin a new
- * connection? Never if the client has not asked for one since: the SYN-ACK may be forged, as may
- * the reset or the FIN before it. RESET alone is certain, or nothing that could be lost. If it has:
- * yes if the old one is uncertain, or one of its FINs was acknowledged. Otherwise the SYN-ACK may
- * be a repetition, unless it acknowledges another first byte. The first byte is known only where
- * servers get clients' addresses.
+ * Does a server's SYN-ACK, which acknowledges this number in the client's numbering, begin a new
+ * connection? Only if the client has sent a SYN since: otherwise the SYN-ACK may be forged, like
+ * the reset or FIN before it. In state RESET, and in states that have nothing to lose: always.
+ * Otherwise only if the old connection's end is uncertain or one of its FINs was acknowledged, or
+ * if the SYN-ACK acknowledges another first byte; else it may be a retransmission. The first byte
+ * is known only where servers get clients' addresses.
  */
 static bool state_is_new_connection(const struct session *s, const struct session_cold *cold,
                                     uint32_t ack)
@@ -119,7 +118,7 @@ static bool state_is_new_connection(const struct session *s, const struct sessio
 			return cold->syn_seen;
 		/* fall through */
 	case SESSION_ESTABLISHED:
-		/* The number of the server's FIN has replaced that of the first byte. */
+		/* The number of the server's FIN has overwritten the first byte's. */
 		return cold->syn_seen && session_has_client_address(cold) &&
 		       (s->flags & SESSION_SERVER_FIN ||
 		        ack + cold->inserted != cold->client_first);
@@ -129,8 +128,8 @@ static bool state_is_new_connection(const struct session *s, const struct sessio
 }
 
 /* Notes a SYN of the client, unless its answer begins the connection anyway: segment_answer() does
- * not touch the cold half, so nothing may be noted then. Where servers get clients' addresses,
- * every answer comes here. */
+ * not access the cold half, so nothing may be noted then. Where servers get clients' addresses,
+ * every answer is processed here. */
 static void state_note_syn(const struct session *s, struct session_cold *cold,
                            enum tcp_result result)
 {
@@ -139,7 +138,7 @@ static void state_note_syn(const struct session *s, struct session_cold *cold,
 	cold->syn_seen = !begins || session_has_client_address(cold);
 }
 
-/* SYN and SYN-ACK. ack: as the client counts. */
+/* SYN and SYN-ACK. ack: in the client's numbering. */
 static enum tcp_result state_of_syn(struct session *s, struct session_cold *cold,
                                     enum session_direction from, bool answer, uint32_t ack)
 {
@@ -158,7 +157,7 @@ static enum tcp_result state_of_syn(struct session *s, struct session_cold *cold
 	s->state = SESSION_SYN_RECEIVED;
 	cold->syn_seen = 0;
 	if (session_has_client_address(cold)) {
-		/* The first byte of this connection, whatever earlier SYNs said. */
+		/* Overrides what earlier SYNs noted. */
 		s->flags |= SESSION_ADDRESS_PENDING;
 		cold->client_first = ack + cold->inserted;
 	}
@@ -174,13 +173,13 @@ enum tcp_result tcp_state_advance(struct session *s, struct session_cold *cold,
 	if (flags & SY_TCP_RST)
 		return state_of_reset(s, from, seq == secret);
 
-	/* ACK: completes the handshake, acknowledges the other side's FIN, or shows that the
+	/* An ACK completes the handshake, acknowledges the other side's FIN, or shows that the
 	 * connection survived a reset. */
 	if (!(flags & SY_TCP_ACK))
 		return TCP_DROP;
 	if (s->state == SESSION_SYN_SENT)
-		/* A server may answer from an older connection's TIME_WAIT. The client must see
-		 * that answer: its reset clears TIME_WAIT, and its next SYN succeeds (RFC 9293
+		/* The server may answer from the TIME_WAIT of an older connection. The client must
+		 * see that answer: its reset ends TIME_WAIT, and its next SYN succeeds (RFC 9293
 		 * 3.10.7.3). */
 		return TCP_FORWARD;
 	if (s->state == SESSION_SYN_RECEIVED && from == SESSION_SERVER)
@@ -191,13 +190,13 @@ enum tcp_result tcp_state_advance(struct session *s, struct session_cold *cold,
 	return TCP_FORWARD;
 }
 
-/* Bytes before a FIN that may still be retransmitted. */
+/* Max bytes before a FIN that may still be retransmitted. */
 #define FIN_REPEATED 65535
-/* The largest distance from the client's first number at which an end of its stream is believed. To
- * guess it takes as many packets as there are ranges of this size. */
+/* Max distance between the client's first number and a credible end of its stream. Guessing one
+ * takes 2^32 / END_NEAR packets. */
 #define END_NEAR 65536u
 
-/* Notes whether the client's FIN or reset may be genuine, by its number. */
+/* Notes whether the number of the client's FIN or reset is credible. */
 static void one_way_note_end(struct session *s, struct session_cold *cold, uint32_t seq)
 {
 	if (seq - cold->client_first <= END_NEAR)
@@ -215,12 +214,12 @@ static enum tcp_result one_way_syn(struct session *s, struct session_cold *cold,
 }
 
 /*
- * Sees only the client's packets. The client's ACK shows that the server answered; its FIN that the
- * client has closed; nothing shows that the server has. So the session ends by the timeout of
- * FIN_WAIT, and a SYN after the client's FIN goes to the same server, which knows better whether
- * the connection is over. Resets and FINs may be forged. Only one whose number is near the client's
- * first number shortens the idle timeout. An ACK far from a FIN's number shows that the FIN was
- * forged; one slightly before it may be lost data.
+ * Only the client's packets are visible. Its ACK shows that the server answered, its FIN that it
+ * has closed; nothing shows that the server has closed. So the session ends by the timeout of
+ * FIN_WAIT, and a SYN after the client's FIN goes to the same server, which knows whether the
+ * connection is over. Resets and FINs may be forged: only those with a number near the client's
+ * first number shorten the idle timeout. An ACK far from a FIN's number shows that the FIN was
+ * forged; one slightly below it may mean lost data.
  */
 enum tcp_result tcp_state_one_way(struct session *s, struct session_cold *cold, uint8_t flags,
                                   uint32_t seq, uint32_t len, uint32_t secret)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a segment with an ACK does to its session's FIN flags, inline: most packets that close a
+/* Updates the FIN flags of a session for a segment with ACK, inline: most packets that close a
  * connection need only this. */
 #ifndef TCP_STEP_H
 #define TCP_STEP_H
@@ -26,12 +26,12 @@ static inline void tcp_note_fins(struct session *s, struct session_cold *cold,
 	const uint8_t other_fin = from == SESSION_CLIENT ? SESSION_SERVER_FIN : SESSION_CLIENT_FIN;
 	const uint8_t other_acked =
 	        from == SESSION_CLIENT ? SESSION_SERVER_FIN_ACKED : SESSION_CLIENT_FIN_ACKED;
-	/* Nothing follows a FIN, so only this one number acknowledges it. */
+	/* a FIN is the last number of its side: only ack == fin_seq acknowledges it */
 	if ((s->flags & other_fin) && ack == cold->fin_seq[!from])
 		s->flags |= other_acked;
 
-	/* A server that sends its FIN before it has the client's goes into TIME_WAIT, whether it
-	 * closed first or both closed at once. */
+	/* A server that sends its FIN before it has received the client's enters TIME_WAIT, whether
+	 * it closed first or both closed at once. */
 	if (flags & SY_TCP_FIN) {
 		if (from == SESSION_SERVER && !(s->flags & SESSION_CLIENT_FIN_ACKED))
 			s->flags |= SESSION_SERVER_FIRST;

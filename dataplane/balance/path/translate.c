@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* FNAT between IPv6 and IPv4 (RFC 7915), when client and server are of different families. The
- * tuples show the family; sessions do not record it. */
+/* FNAT between IPv6 and IPv4 (RFC 7915), for client and server of different families. The tuples
+ * show the families; sessions do not store them. */
 #include "forward.h"
 
 enum sy_drop forward_translate(struct sy_worker *w, struct sy_burst *burst, unsigned i,
@@ -13,7 +13,7 @@ enum sy_drop forward_translate(struct sy_worker *w, struct sy_burst *burst, unsi
 	const struct sy_rewrite r = session_rewrite(b, s, cold, e, burst->direction[i]);
 	uint8_t *frame = sy_frame(m), *at;
 
-	/* An IPv4 header is shorter, so the frame grows. */
+	/* an IPv6 header is longer: the frame grows */
 	if (SY_UNLIKELY(v->v4 && rte_pktmbuf_headroom(m) < SY_PACKET_HEADROOM))
 		return SY_DROP_NO_BUFFER;
 	at = sy_packet_translate(frame, &burst->view[i], &r, ++balance_worker_of(w)->ipv4_id);

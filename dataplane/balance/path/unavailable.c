@@ -15,7 +15,7 @@
 #include "reset.h"
 #include "service_drop.h"
 
-/* Returns the setting for a packet that is dropped for this reason. */
+/* The setting that applies to packets dropped for this reason. */
 static enum sy_unavailable setting_of(const struct sy_balance *b, const struct service *service,
                                       const struct sy_tuple *client, enum sy_drop reason)
 {
@@ -32,8 +32,8 @@ static enum sy_unavailable setting_of(const struct sy_balance *b, const struct s
 	case SY_DROP_NO_LOCAL_PORT:
 		return service->policy.when_unavailable;
 	case SY_DROP_NO_SESSION:
-		/* While a server is up, another forwarder may have the session; with
-		 * RESETS_UNKNOWN it was answered. */
+		/* While a server is up, another forwarder may have the session. RESETS_UNKNOWN has
+		 * handled it. */
 		return service_has_server(service) || service->policy.resets & RESETS_UNKNOWN
 		               ? SY_UNAVAILABLE_DROP
 		               : service->policy.when_unavailable;
@@ -42,7 +42,7 @@ static enum sy_unavailable setting_of(const struct sy_balance *b, const struct s
 	}
 }
 
-/* An ICMP error answers a fragmented segment, as a reset would need its length. */
+/* Fragmented segments are answered by an ICMP error: a reset needs the segment's length. */
 static bool answer_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         enum sy_unavailable setting, enum unavailable_kind *kind)
 {
@@ -65,11 +65,11 @@ void unavailable_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	const enum sy_unavailable setting = setting_of(w->app, service, &v->tuple, reason);
 	enum unavailable_kind kind;
 
-	/* RFC 9293 3.10.7.1: no reset answers a reset. */
+	/* RFC 9293 3.10.7.1: never reset a reset. */
 	if (setting == SY_UNAVAILABLE_DROP || !sy_view_has_l4(v) ||
 	    (v->proto == SY_PROTO_TCP && v->tcp_flags & SY_TCP_RST))
 		return;
-	/* For all other reasons create_check() has passed. */
+	/* For other reasons create_check() was called before. */
 	if ((reason == SY_DROP_NO_SESSION || reason == SY_DROP_NO_SERVICE) &&
 	    create_check_origin(w->app, burst, i) != SY_DROP_NONE)
 		return;

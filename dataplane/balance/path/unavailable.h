@@ -12,8 +12,8 @@ static inline bool service_has_server(const struct service *service)
 	                   (service->backups && service->backups->eligible > 0));
 }
 
-/* Returns NO_SERVER or CONNECTION_LIMIT if no new session of the service can begin, which is known
- * without a choice of server; else NONE. */
+/* Returns NO_SERVER or CONNECTION_LIMIT if the service can accept no new session, without choosing
+ * a server; otherwise NONE. */
 static inline enum sy_drop unavailable_reason(const struct sy_balance *b,
                                               const struct service *service)
 {
@@ -26,17 +26,17 @@ static inline enum sy_drop unavailable_reason(const struct sy_balance *b,
 	               : SY_DROP_NONE;
 }
 
-/* Answers packet i, a client's, which is dropped for this reason: if it is one of those that mean
- * that the service is unavailable, as when_unavailable of the service says; if the VIP has no
- * service for it (service NULL, NO_SERVICE), as sy_balance_options.unknown_ports says. Within the
- * limits of resets and ICMP errors. The caller drops the packet. */
+/* Answers packet i, a client's, which is dropped for this reason. If the reason means that the
+ * service is unavailable: by its when_unavailable. If the VIP has no such service (service NULL,
+ * NO_SERVICE): by sy_balance_options.unknown_ports. Rate limits of resets and ICMP errors apply.
+ * The caller drops the packet. */
 void unavailable_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         const struct service *service, enum sy_drop reason);
-/* For packets that do not get as far as session_create(): counts a refusal, answers and drops. */
+/* For packets that do not reach session_create(): counts a refusal, answers and drops. */
 void unavailable_refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         const struct service *service, enum sy_drop reason);
 
-/* Refuses packet i, a SYN, if no new session of its service can begin. Returns whether it did. */
+/* Refuses packet i, a SYN, if its service can accept no new session. Returns whether it did. */
 static inline bool unavailable_refuses(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                        const struct service *service)
 {

@@ -74,8 +74,10 @@ static inline uint8_t load_withholds(struct service_load *load, uint8_t options,
 	return 0;
 }
 
-/* A server has answered a SYN with the options `offered` by a SYN-ACK with the options `accepted`. */
-static inline void load_learn(struct service_load *load, uint8_t offered, uint8_t accepted, uint32_t now)
+/* A server has answered a SYN with the options `offered` by a SYN-ACK with the options `accepted`.
+ */
+static inline void load_learn(struct service_load *load, uint8_t offered, uint8_t accepted,
+                              uint32_t now)
 {
 	uint8_t refused = offered & (uint8_t)~accepted;
 	if (SY_UNLIKELY(refused)) {
