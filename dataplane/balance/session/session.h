@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Sessions: one table per slot, all tables in one mapped file. See
- * docs/design/0002-session-table.md for the byte layouts and their reasons.
+ * Sessions: one table per slot, all tables in one mapped file. docs/design/0002-session-table.md
+ * has the byte layouts and their reasons.
  *
- * The table does not know services or servers. A caller of a look-up verifies candidates itself. To
+ * The table knows neither services nor servers: callers of a look-up verify the candidates. To
  * insert or remove a session the caller passes its two hashes (client → VIP and server → local
- * address). A table belongs to the worker that owns its slot. Other workers may read it, and note
- * in `seen` that they forwarded a packet (session_hot.h).
+ * address). A table belongs to the worker that owns its slot. Other workers may read it, and store
+ * `seen` when they forward a packet (session_hot.h).
  */
 #ifndef SY_SESSION_H
 #define SY_SESSION_H
@@ -26,9 +26,9 @@ enum session_state {
 	SESSION_UDP_ONE_WAY,
 	SESSION_UDP_BOTH_WAYS,
 	SESSION_ECHO,
-	SESSION_RESET_BY_CLIENT, /* an established session got a reset from the client; a challenge
-	                            was sent */
-	SESSION_RESET_BY_SERVER, /* the same, from the server */
+	SESSION_RESET_BY_CLIENT, /* an established session got a reset in the client's name; a
+	                            challenge was sent */
+	SESSION_RESET_BY_SERVER, /* the same, in the server's name */
 	SESSION_DYING,           /* every packet of either end is answered by a reset */
 	SESSION_PAIR_RECORD,     /* not a session: the second record of a pair */
 	SESSION_OPENING,         /* the client returned a cookie; the server has not answered */
@@ -54,18 +54,18 @@ enum session_direction { SESSION_CLIENT, SESSION_SERVER }; /* who sent the packe
 enum session_flags {
 	SESSION_CLIENT_FIN = 1,
 	SESSION_SERVER_FIN = 2,
-	SESSION_CLIENT_FIN_ACKED = 4, /* one-way: its FIN or reset is near its first number */
+	SESSION_CLIENT_FIN_ACKED = 4, /* one-way: the client's FIN or reset is credible */
 	SESSION_SERVER_FIN_ACKED = 8,
 	SESSION_ONE_PACKET = 16, /* UDP: no further packet of the client belongs to it */
 	SESSION_WATCHED = SESSION_ONE_PACKET, /* TCP: a worker counts its lost segments */
 	SESSION_SERVER_FIRST = 32,    /* the server sent the first FIN: it keeps TIME_WAIT */
-	SESSION_ADDRESS_PENDING = 64, /* the server may not know the client's address yet */
-	/* SESSION_UDP_BOTH_WAYS of an older build: what SESSION_UDP_ANSWERED is now */
+	SESSION_ADDRESS_PENDING = 64, /* the server may not have the client's address yet */
+	/* written by an older build in SESSION_UDP_BOTH_WAYS: means SESSION_UDP_ANSWERED now */
 	SESSION_UNSHOWN = SESSION_ADDRESS_PENDING,
-	SESSION_SHIFTED = 128, /* its two ends count differently: forward_shift() converts */
+	SESSION_SHIFTED = 128, /* forward_shift() converts sequence numbers */
 };
 
-/* Hot half: what the fast path reads and writes. Half a cache line. */
+/* Hot half: the fields of the fast path. Half a cache line. */
 struct session {
 	struct sy_addr client;
 	uint16_t client_port; /* network order */
@@ -87,16 +87,16 @@ static inline bool session_is_one_packet(const struct session *s)
 }
 
 /*
- * A session whose second end has no id (SNAT) takes a pair: two neighbouring records in one cache
- * line. The first, with an even number, is the session. The second, its pair record, holds the
- * other end as its client, and the path to that end.
+ * A session whose second end has no id (SNAT) is a pair: two adjacent records in one cache line.
+ * The first, even-numbered, is the session. The second, its pair record, has the other end in place
+ * of the client, and the path to that end.
  */
 static inline struct session *session_pair_record(struct session *s)
 {
 	return s + 1;
 }
 
-/* Cold half: what session creation, session end and a restart need. */
+/* Cold half: fields for session creation, session end and adoption. */
 struct session_cold {
 	union {
 		struct {
@@ -105,20 +105,20 @@ struct session_cold {
 			 * record of a SNAT session: syn_ack is known. */
 			uint32_t syn_seen : 1;
 			uint32_t inserted : 7; /* bytes inserted before the client's data */
-			uint32_t text : 1; /* they are a PROXY protocol v1 header; with inserted 0:
-			                      TOA carries the client address */
+			uint32_t text : 1;     /* the inserted bytes are a PROXY v1 header; with
+			                          inserted 0: the client's address goes into TOA */
 			union {
-				uint32_t fin_seq[2]; /* by enum session_direction: sequence number
-				                        after that side's FIN, in its numbering */
+				uint32_t fin_seq[2]; /* by enum session_direction: the number after
+				                        that side's FIN, in its own numbering */
 				/* In the pair record of a SNAT session: an answer to the last SYN
-				 * acknowledges a number from syn_ack to syn_end. */
+				 * acknowledges a number in syn_ack..syn_end. */
 				struct {
 					uint32_t syn_ack, syn_end;
 				};
 				struct {
-					/* Before the client's FIN, where clients' sessions are
-					 * counted: what its ACK must acknowledge, as the server
-					 * counts. 0: its address is shown, or nothing is known. */
+					/* Before the client's FIN, if client's sessions are
+					 * counted: the number that validates the client by its ACK,
+					 * in the server's numbering. 0: validated, or unknown. */
 					uint32_t client_fin;
 					/* Instead of the server's: while SESSION_ADDRESS_PENDING
 					 * the number of the client's first byte; in a one-way
@@ -153,9 +153,8 @@ struct session_table;
 struct session_index;
 
 struct session_store_options {
-	/* Capacity of all tables together, rounded up to 4 per slot. 0: the capacity of the file
-	 * found, or one chosen by the memory left beyond `reserved` bytes, which other parts will
-	 * take. */
+	/* Capacity of all tables together, rounded up to 4 per slot. 0: the capacity of the
+	 * existing file, or chosen by the free memory, less the `reserved` bytes for other uses. */
 	uint64_t sessions;
 	uint64_t limit; /* growth limit; 0: also by memory */
 	uint64_t reserved;
@@ -163,11 +162,12 @@ struct session_store_options {
 	const char *directory; /* the file's directory: hugetlbfs for huge pages, NULL: anonymous */
 	const char *name;      /* the file's name */
 	uint64_t owner;        /* network of the sessions; a file of another owner is refused */
-	/* NULL: the key in the file found, else a random one. A file with another key is refused.
-	 * Read while the store is opened. */
+	/* NULL: the key of the existing file, otherwise a random one. A file with another key is
+	 * refused. Read while the store is being opened. */
 	const struct sy_slot_key *slot_key;
-	/* A running forwarder still holds the file: open maps and examines it, and neither locks
-	 * nor writes anything before session_store_acquire(). Without a usable file: -ENOENT. */
+	/* A running forwarder owns the file: open maps and examines it, and neither locks nor
+	 * writes anything before session_store_acquire(). Fails with -ENOENT without a usable
+	 * file. */
 	bool inherit;
 };
 
@@ -176,56 +176,55 @@ enum session_source {
 	SESSION_SOURCE_NEW,         /* no file, or it was refused: the tables are empty */
 	SESSION_SOURCE_CRASHED,     /* by a process that was killed */
 	SESSION_SOURCE_STOPPED,     /* sealed at a clean stop */
-	SESSION_SOURCE_HANDED_OVER, /* sealed for this process; its index may be trusted: tables are
-	                               ready */
+	SESSION_SOURCE_HANDED_OVER, /* sealed for this process, whose index may be trusted: the
+	                               tables are ready */
 };
 
 struct session_found {
 	enum session_source source;
-	uint64_t away_ns;  /* since the last process was seen alive */
-	char refused[300]; /* not empty: why a file was refused, and where it was put aside */
-	bool resized;      /* other geometry: adopted sessions go into new tables */
+	uint64_t away_ns;  /* since the last process was alive */
+	char refused[300]; /* not empty: why the file was refused, and its new name */
+	bool resized;      /* other geometry: adopted sessions move to new tables */
 };
 
 /* All tables and their memory. */
 struct session_store;
 
 /*
- * Opens the file that an earlier process left, or creates empty tables with a new hash key. All
- * memory is allocated at once; the file has mode 0600 and stays locked while the store is open. A
- * file that cannot be adopted is renamed to NAME.refused (and removed if its huge pages are
- * needed); the reason is logged and returned by session_store_found(). Unless found is NEW or
- * HANDED_OVER, the tables may not be used before session_store_adopt(). Returns 0 or a negative
- * errno: -EBUSY if another process holds the file, -ENOMEM or -ENOSPC if memory or huge pages do
- * not suffice.
+ * Opens the file of an earlier process, or creates empty tables with a new hash key. Allocates all
+ * memory; the file has mode 0600 and is locked while the store is open. A file that cannot be
+ * adopted is renamed to NAME.refused (and removed if its huge pages are needed); the reason is
+ * logged and returned by session_store_found(). Unless found is NEW or HANDED_OVER,
+ * session_store_adopt() must come before any use of the tables. Returns 0, -EBUSY if another
+ * process holds the file, -ENOMEM or -ENOSPC without enough memory or huge pages, or another
+ * negative errno.
  */
 int session_store_open(const struct session_store_options *options, struct session_store **out,
                        struct sy_error *err);
 const struct session_found *session_store_found(const struct session_store *s);
 /*
- * inherit only: takes the file over once its process has sealed it with this ticket. found is then
- * HANDED_OVER if the index may be trusted; otherwise session_store_adopt() must follow. Returns 0;
- * -EBUSY if the lock is not released within a second; -EINVAL if the file was not sealed for this
- * process.
+ * With inherit only: acquires the file after its process has sealed it with this ticket. Then found
+ * is HANDED_OVER if the index may be trusted; otherwise session_store_adopt() must follow. Returns
+ * 0; -EBUSY if the lock is not released within a second; -EINVAL if the file was not sealed for
+ * this process.
  */
 int session_store_acquire(struct session_store *s, uint64_t ticket, struct sy_error *err);
 /*
- * Releases the tables for a successor: writes what a later process needs to trust them, unmaps,
- * unlocks. ticket 0: a clean stop; else a hand-over. settled: no record names a path of an earlier
- * process. The dictionary's `active` must have been written before. Frees s; the file stays.
+ * Releases the tables for a successor: writes what it needs to trust them, unmaps, unlocks. ticket
+ * 0: a clean stop; otherwise a hand-over. settled: no record has a path id of an earlier process.
+ * The caller has stored the dictionary's `active`. Frees s; the file stays.
  */
 void session_store_seal(struct session_store *s, uint64_t ticket, bool settled);
-/* Unmaps the tables and unlocks the file, leaving it as a crash would. s may be NULL. */
+/* Unmaps the tables and unlocks the file without a seal, as a crash would. s may be NULL. */
 void session_store_close(struct session_store *s);
 /* Closes and removes the file. s may be NULL. */
 void session_store_discard(struct session_store *s);
-/* The start has succeeded, so nobody goes back to an older build that would not understand the
- * sessions to come: gives a file of an older version the current one. */
+/* The start has succeeded: marks a file of an older version as one of this version, which older
+ * builds refuse. */
 void session_store_started(struct session_store *s);
 /* Notes that the process is alive; called every second. */
 void session_store_alive(struct session_store *s);
-/* Half of the path ids that this process uses (0 or 1): the one that its predecessor does not
- * use. */
+/* The half of the path ids that this process uses (0 or 1): its predecessor uses the other. */
 unsigned session_store_path_half(const struct session_store *s);
 /* The table of a slot. The struct is valid as long as the store; its records move when it grows. */
 struct session_table *session_store_table(struct session_store *s, uint8_t slot);
@@ -237,20 +236,20 @@ uint64_t session_store_limit(const struct session_store *s);
 uint64_t session_store_mapped(const struct session_store *s);
 /* The key for this store's session hashes, by sy_hash_tuple(). */
 const struct sy_hash_key *session_store_key(const struct session_store *s);
-/* The secret behind cookies, once this process owns the file. No log and no answer shows it. */
+/* The secret for cookies, once this process owns the file. It must not be logged or sent. */
 struct sy_siphash_key session_store_secret(const struct session_store *s);
 /* The key that determines slots and local ports, for sy_slot_set_key(). */
 const struct sy_slot_key *session_store_slot_key(const struct session_store *s);
 
 /* ---- the id dictionary: the meaning of ids, for a later process (session_dictionary.c) ------- */
 
-/* A server, by id. Sessions of a server may exist only while its name is complete. */
+/* A server by id. Its sessions exist only while its name is complete. */
 struct session_server_name {
 	struct sy_addr addr, vip;
-	uint16_t port; /* network order, as all ports here; 0: the one that the client asked for */
+	uint16_t port; /* network order, like all ports here; 0: each session has its own */
 	uint16_t vport, last_port; /* as in struct service_key */
 	uint8_t proto;
-	uint8_t mode : 7;    /* forwarding mode: decides what session records mean */
+	uint8_t mode : 7;    /* enum mode: how session records are interpreted */
 	uint8_t removed : 1; /* no longer configured: its sessions end */
 	uint32_t active;     /* live sessions, as of the last seal */
 	uint32_t check;      /* stored last; 0: the id has no meaning */
@@ -266,18 +265,17 @@ _Static_assert(sizeof(struct session_local_name) == 24, "a file format");
 
 #define SESSION_LOCALS 256 /* ids of local addresses */
 
-/* Called by the control thread, once this process owns the file (not before
- * session_store_acquire()). name NULL: the id loses its meaning. `check` is computed. Ids from
- * session_servers() up get no name: ids beyond the capacity of an older, smaller dictionary do not
- * survive a restart. */
+/* Sets the meaning of an id; NULL clears it. Computes `check`. Called by the control thread once
+ * this process owns the file. Ids from session_servers() up get no name: they are beyond the
+ * capacity of an older, smaller dictionary, and do not survive a restart. */
 void session_name_server(struct session_store *s, uint32_t id,
                          const struct session_server_name *name);
 void session_name_local(struct session_store *s, uint8_t id, const struct sy_addr *addr);
-/* The meaning of an id; false: it has none, or its name is torn. */
+/* Returns the meaning of an id, or false if it has none or its name is torn. */
 bool session_server_named(const struct session_store *s, uint32_t id,
                           struct session_server_name *out);
 bool session_local_named(const struct session_store *s, uint8_t id, struct sy_addr *out);
-/* Both keep the name complete while they change it. */
+/* Both keep the name valid while they change it. */
 void session_server_set_removed(struct session_store *s, uint32_t id);
 void session_server_set_active(struct session_store *s, uint32_t id, uint32_t active);
 /* Ids below this one may have names. */
@@ -285,7 +283,7 @@ uint32_t session_servers(const struct session_store *s);
 
 /* ---- adoption (session_adopt.c) -------------------------------------------------------------- */
 
-/* Results of adoption, per record: name in status and metrics, meaning. */
+/* Results of adoption per record: name in status and metrics, meaning. */
 #define SESSION_RESULTS(X)                                                                         \
 	X(KEPT, "kept", "goes on")                                                                 \
 	X(TORN, "torn", "it was being written, or is damaged")                                     \
@@ -306,8 +304,8 @@ enum session_result {
 const char *session_result_name(enum session_result v);
 const char *session_result_help(enum session_result v);
 
-/* Checks on a complete record that need the services and servers. Several threads call it, each for
- * slots of its own. */
+/* Checks a complete record against services and servers. Several threads call it, each for its own
+ * slots. */
 struct session_validator {
 	void *ctx;
 	/* Returns KEPT with both tuples as they arrive on the wire (the server's with protocol 0 if
@@ -318,31 +316,31 @@ struct session_validator {
 	enum session_result (*validator)(void *ctx, uint8_t slot, struct session *hot,
 	                                 const struct session_cold *cold, uint32_t idle_s,
 	                                 struct sy_tuple *client, struct sy_tuple *server);
-	/* Whether two live records have the same tuple on this side. */
+	/* Do two live records have the same tuple on this side? */
 	bool (*same)(void *ctx, const struct session *a, const struct session_cold *a_cold,
 	             const struct session *b, const struct session_cold *b_cold,
 	             enum session_direction side);
 };
 
-/* Validates every record and builds the tables from those that are kept, with up to `threads`
- * threads. Fills count, by enum session_result. Slots are those of session_store_slot_key().
- * Records whose server id is not below session_servers() end as UNKNOWN_ID without a call of the
- * validator. Of two records with one tuple, the lower-numbered one is kept. Returns 0 or a negative
- * errno: -EINVAL if nothing is to be adopted (found NEW or HANDED_OVER, or adopted already). After
- * any other error the store can only be closed, and the file's sessions can be adopted again. */
+/* Validates every record with up to `threads` threads, and builds the tables from those that are
+ * kept. Counts by enum session_result. Slots are those of session_store_slot_key(). Records with a
+ * server id of session_servers() or above end as UNKNOWN_ID without the validator. Of two records
+ * with one tuple, the lower-numbered one is kept. Returns 0; -EINVAL if there is nothing to adopt
+ * (found is NEW or HANDED_OVER, or adopted already); or another negative errno: then the store can
+ * only be closed, and the file's sessions can be adopted again. */
 int session_store_adopt(struct session_store *s, const struct session_validator *validator,
                         unsigned threads, uint64_t count[SESSION_RESULT_COUNT],
                         struct sy_error *err);
 
 #define SESSION_NONE UINT32_MAX
-/* Of a slot, at most: its buckets must be fewer than SESSION_INDEX_BUCKETS, and a record number
- * must fit the 31 bits that an index entry has. */
+/* Max records of a slot: it has fewer than SESSION_INDEX_BUCKETS buckets, and an index entry has 31
+ * bits for a record number. */
 #define SESSION_RECORDS_MAX (UINT32_C(1) << 24)
 
 /* Prefetches the bucket of a hash. */
 static SY_PREFETCH_INLINE void session_prefetch_bucket(const struct session_index *x,
                                                        uint64_t hash);
-/* Prefetches the hot half that a matching tag in the bucket points to. Returns the entry for
+/* Prefetches the hot half of the entry with a matching tag in the bucket. Returns the entry for
  * session_find_guessed(); the table must not change in between. */
 static inline uint32_t session_guess(const struct session_index *x, uint64_t hash);
 /* The same for the other bucket, when session_guess() found nothing. */
@@ -353,8 +351,8 @@ static SY_PREFETCH_INLINE void session_prefetch_record(const struct session_inde
 }
 
 /*
- * Finds the session of a hash. match(ctx, record, direction), inlined, is called with the hot half
- * of every candidate (same tag). Returns the record's number and *direction, or SESSION_NONE.
+ * Finds the session of a hash. Calls match(ctx, record, direction), inlined, with the hot half of
+ * each candidate (same tag). Returns the record's number and *direction, or SESSION_NONE.
  */
 typedef bool (*session_match)(const void *ctx, const struct session *candidate,
                               enum session_direction direction);
@@ -367,10 +365,10 @@ static inline uint32_t session_find_guessed(const struct session_index *x, uint3
                                             uint64_t hash, session_match match, const void *ctx,
                                             enum session_direction *direction);
 
-/* The halves of a record; a pointer is valid until the table grows. */
+/* The halves of a record; valid until the table grows. */
 static inline struct session *session_at(const struct session_table *t, uint32_t record);
 static inline struct session_cold *session_cold_at(const struct session_table *t, uint32_t record);
-/* The cold half that belongs to this hot half. Computes an address; reads nothing. */
+/* The cold half of this hot half. Computes an address; reads nothing. */
 static inline const struct session_cold *session_cold_beside(const struct session_table *t,
                                                              const struct session *hot);
 
@@ -380,44 +378,44 @@ static inline uint16_t session_idle(const struct session *s, uint16_t now)
 	return (uint16_t)(now - s->seen);
 }
 
-/* Notes a packet at the current tick; seen: the record's `seen` as read. Writes once a second only,
- * because other workers also read the record or call this (session_hot.h). */
+/* Stores the tick of a packet; seen: `seen` as read before. Writes once a second only: other
+ * workers read the record, and also call this (session_hot.h). */
 static inline void session_touch(struct session *s, uint16_t seen, uint16_t now)
 {
 	if (SY_UNLIKELY(seen != now))
 		__atomic_store_n(&s->seen, now, __ATOMIC_RELAXED);
 }
 
-/* The commit word of a complete record, never 0. It covers the fields that never change while the
- * session exists: client, ports, ids and delta. */
+/* The commit word of a complete record, never 0. It covers the fields that are constant during the
+ * session: client, ports, ids and delta. */
 uint16_t session_check(const struct session *hot);
 
-/* In place of a server hash: the server sends no packet of this session through the balancer, so it
- * is indexed under the client's hash only. (A real hash has this value with probability 2^-64.) */
+/* In place of a server hash: the server's packets bypass the balancer, so only the client's side is
+ * indexed. (A real hash has this value with probability 2^-64.) */
 #define SESSION_ONE_WAY UINT64_C(0)
 
 /*
- * Takes a free record, copies *hot and *cold into it, indexes it under both hashes and commits it
- * (cold->commit is not read). Returns its number. When no record is free or the index has no place
- * (table-full), returns SESSION_NONE and changes nothing. hot->state is not SESSION_FREE; only
- * session_remove() may set that.
+ * Allocates a record, copies *hot and *cold into it, indexes it under both hashes and commits it
+ * (ignores cold->commit). Returns its number, or SESSION_NONE, with nothing changed, if no record
+ * is free or the index is full (table-full). hot->state is not SESSION_FREE; only session_remove()
+ * sets that.
  */
 uint32_t session_insert(struct session_table *t, const struct session *hot,
                         const struct session_cold *cold, uint64_t client_hash,
                         uint64_t server_hash);
-/* The same for a pair: inserts both records, or none. Turns hot[1] into the pair record of hot[0];
- * the caller has set only its client, client port and path. Each record gets its own cold half. */
+/* The same for a pair: inserts both records, or none. Makes hot[1] the pair record of hot[0]; the
+ * caller has set only its client, client port and path. Each record gets its own cold half. */
 uint32_t session_insert_pair(struct session_table *t, struct session hot[2],
                              const struct session_cold cold[2], uint64_t client_hash,
                              uint64_t server_hash);
-/* Whether this record is the first of a pair. */
+/* Is this record the first of a pair? */
 bool session_is_pair(const struct session_table *t, uint32_t record);
 /* Removes both index entries and frees the record (both records of a pair). The hashes are those of
  * the insertion. */
 void session_remove(struct session_table *t, uint32_t record, uint64_t client_hash,
                     uint64_t server_hash);
 
-/* Prefetches the record that the next insertion will take. */
+/* Prefetches the record that the next insertion will use. */
 static SY_PREFETCH_INLINE void session_prefetch_free(const struct session_table *t);
 
 uint32_t session_count(const struct session_table *t);    /* live; any thread may call it */
@@ -425,84 +423,81 @@ uint32_t session_capacity(const struct session_table *t); /* records */
 
 /*
  * Visits the next `records` records from the table's sweep cursor. Calls visit(ctx, table, record)
- * for the live ones; visit may remove the record it is given. Returns true when the cursor wraps:
- * every session that existed at the last wrap has then been visited. Skips free space above the
- * highest live record.
+ * for live ones; visit may remove that record. Returns true when the cursor wraps: every session
+ * that existed at the previous wrap has been visited. Skips the free records above the highest live
+ * one.
  */
 bool session_sweep(struct session_table *t, uint32_t records,
                    void (*visit)(void *ctx, struct session_table *t, uint32_t record), void *ctx);
 
-/* The next live session from record *cursor on, for listings; SESSION_NONE at the end. */
+/* The next live session from *cursor on, for listings; SESSION_NONE at the end. */
 uint32_t session_next(const struct session_table *t, uint32_t *cursor);
 
 /*
- * Rotating cursors over the ports of the slot: a server sees a port of a local address again as
- * late as possible (TIME_WAIT). A server's address and port and the index of the local address
- * choose a cursor, so the memory of earlier ports outlives the server's ids and is common to all
- * services that have the server.
+ * Rotating cursors over the slot's ports: a server sees a port of a local address again as late as
+ * possible (TIME_WAIT). The hash of a server's address and port and of the local address's index
+ * selects a cursor, so cursors outlive server ids and are common to all services of a server.
  */
 #define SESSION_PORT_CURSORS 64
-/* Cursor n modulo their number: the port to try next at the home address, and in its upper byte
- * how many of the other addresses to pass over first. */
+/* Cursor n modulo SESSION_PORT_CURSORS: the next port of the home address; in its upper byte, how
+ * many of the other addresses to skip first. */
 uint16_t *session_port_cursor(struct session_table *t, uint32_t n);
 uint32_t session_port_cursor_of(const struct sy_addr *server, uint16_t port);
 
-/* The search for a free local port. session_match callbacks get it as their ctx, with the candidate
- * in reply.dst, reply.dport and local (embed it in a larger struct for SY_CONTAINER_OF). */
+/* A search for a free local port. session_match callbacks get it as ctx, with the candidate in
+ * reply.dst, reply.dport and local (embed it in a larger struct for SY_CONTAINER_OF). */
 struct session_port_search {
 	/* input */
 	const struct sy_addr *locals; /* of the server's family */
 	const uint8_t *local_ids;     /* parallel to locals, as in struct session */
 	unsigned local_count;         /* at most 256 */
-	unsigned home;                /* index of the address whose ports are tried first */
+	unsigned home;                /* index of the home address: its ports are tried first */
 	uint16_t now;                 /* the current tick */
-	/* What it costs to end a session for its port; the least is chosen. SESSION_NONE: it may
-	 * not end. NULL: session_port_cost(). */
+	/* The cost of ending a session for its port; the lowest is chosen. SESSION_NONE: it may not
+	 * end. NULL: session_port_cost(). */
 	uint32_t (*cost)(const struct session_port_search *search, const struct session *s);
-	/* the replies' tuple: src, sport and proto are input, dst and dport output */
+	/* tuple of the replies: src, sport and proto are input, dst and dport output */
 	struct sy_tuple reply;
 	/* output */
 	uint8_t local;        /* id */
 	uint64_t server_hash; /* of reply, for session_insert() */
-	uint32_t victim;      /* SESSION_NONE; or the session to end first, which has this port */
+	uint32_t victim;      /* SESSION_NONE; or the session to end first, which uses this port */
 	/* this server's cursor, from session_port_prefetch_cursor(), or NULL */
 	uint16_t *cursor;
-	/* candidate of session_port_look_ahead(), called after that: its reply, local and
-	 * server_hash are set */
+	/* candidate of session_port_look_ahead(): its reply, local and server_hash are set */
 	unsigned ahead;
 };
 
-/* Tuples that one search tries at most: all of them with up to four local addresses. */
+/* Max tuples per search: all of them with up to four local addresses. */
 #define SESSION_PORT_PROBES 1024
-/* The same for further searches of the second in which such a search has failed: a flood that has
- * taken all ports would otherwise have a whole search made for each of its packets. */
+/* The same after such a search has failed in this second: otherwise each packet of a flood that
+ * uses up all ports would cause a whole search. */
 #define SESSION_PORT_SHORT 16
-/* After this many tries the search accepts the port of a session that may end: of the one that
- * costs least among those it has met. */
+/* After this many tries the search accepts the port of a session that may end: the one with the
+ * lowest cost so far. */
 #define SESSION_PORT_PATIENCE 64
 
-/* The least local port, host order; lower ones are system ports (RFC 6335, section 6). */
+/* Min local port, host order: lower ones are system ports (RFC 6335 6). */
 #define SESSION_PORT_FIRST 1024
 
 /*
  * Finds a local address and port (SESSION_PORT_FIRST or above) in the table's slot that no session
- * of the same server endpoint and protocol holds: at the home address while it has one, then at
- * others. Starts after the port found last. taken() returns
- * whether a candidate of direction SESSION_SERVER holds search->reply; it compares endpoints, as
- * two ids may name one. Tries at most SESSION_PORT_PROBES tuples, or SESSION_PORT_SHORT: with more
- * than four local addresses, or in the second in which none was free, a search may fail although a
- * port is free, and the next search continues after it. Returns false when it found none
- * (no-local-port).
+ * of the same server endpoint and protocol uses: at the home address if it has one, otherwise at
+ * others. Starts after the port found last. taken() returns whether a candidate of direction
+ * SESSION_SERVER uses search->reply; it compares endpoints, because two ids may name one. Tries at
+ * most SESSION_PORT_PROBES tuples, or SESSION_PORT_SHORT. So with more than four local addresses,
+ * or after a failed search in this second, it may fail although a port is free; the next search
+ * continues after it. Returns false if it finds none (no-local-port).
  */
 bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
                        struct session_port_search *search, session_match taken);
-/* Only a session that has been in TIME_WAIT for at least a second may end, the longest first. At
- * most UINT16_MAX, or SESSION_NONE. */
+/* Only a session that has been in TIME_WAIT for at least a second may end, the oldest first.
+ * Returns at most UINT16_MAX, or SESSION_NONE. */
 uint32_t session_port_cost(const struct session_port_search *search, const struct session *s);
 /* Prefetches what such a search reads first; sets the server's cursor. */
 void session_port_prefetch_cursor(struct session_table *t, struct session_port_search *search);
-/* After that: stores the first candidate of the search and its hash, so the search does not compute
- * them again. */
+/* Call after that: stores the search's first candidate and its hash, so that the search need not
+ * compute them. */
 void session_port_look_ahead(struct session_table *t, const struct sy_hash_key *key,
                              struct session_port_search *search);
 
@@ -510,36 +505,36 @@ void session_port_look_ahead(struct session_table *t, const struct sy_hash_key *
 
 /* ---- growth (session_grow.c) ----------------------------------------------------------------- */
 
-/* The place of a slot's table in the file. */
+/* Location of a slot's table in the file. */
 struct session_region {
-	uint64_t line, lines; /* cache lines, counted from the start of the file */
+	uint64_t line, lines; /* in cache lines from the start of the file */
 	uint32_t records;
 };
 
-/* A larger table in preparation; once it is finished, `region` is that of the smaller one. */
+/* A larger table in preparation; after session_grow_finish(), `region` is that of the smaller
+ * one. */
 struct session_growth {
 	struct session_index index;
 	struct session_table table;
 	struct session_region region;
 };
 
-/* Whether the growth limit allows the slot's table to double. */
+/* Does the growth limit allow the slot's table to double? */
 bool session_grow_is_possible(const struct session_store *s, uint8_t slot);
-/* Control thread: reserves memory for a table of twice as many records. Returns 0, -ENOMEM or
+/* Control thread: reserves memory for a table with twice the records. Returns 0, -ENOMEM or
  * -ENOSPC. */
 int session_grow_prepare(struct session_store *s, uint8_t slot, struct session_growth *out,
                          struct sy_error *err);
-/* Called by the slot's owner, in this order and with no change to the table in between. copy:
- * copies all records, which keep their numbers. enter: indexes one session, by both hashes as at
- * insertion (false: the index has no place, and the growth is given up). finish: makes it the
+/* Called by the slot's owner, in this order, with no change to the table in between. copy: copies
+ * all records, which keep their numbers. enter: indexes one session by both hashes, as at
+ * insertion; returns false if the index is full, which cancels the growth. finish: makes it the
  * slot's table. */
 void session_grow_copy(const struct session_table *from, struct session_growth *g);
 bool session_grow_enter(struct session_growth *g, uint32_t record, uint64_t client_hash,
                         uint64_t server_hash);
 void session_grow_finish(struct session_store *s, struct session_growth *g);
-/* Control thread, after session_grow_finish() or a growth that was given up: keeps the region
- * unused until session_grow_release() of the oldest `count` regions, when no worker reads them any
- * more. */
+/* Control thread, after session_grow_finish() or a cancelled growth: keeps the region unused until
+ * session_grow_release() of the oldest `count` regions, when no worker reads them any more. */
 void session_grow_leave(struct session_store *s, const struct session_growth *g);
 void session_grow_release(struct session_store *s, unsigned count);
 

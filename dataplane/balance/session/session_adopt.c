@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Adoption: validates every record of the file, and rebuilds the index and the free lists from
- * those that are kept. In place, the only change to a record is freeing it, commit word first. If
- * this process crashes in the middle, the next one finds each record either as this one found it,
- * or free. If the tables have another size, records are copied into them.
+ * those that are kept. In place, the only change to a record is freeing it, commit word first: if
+ * this process crashes, the next one finds each record either unchanged or free. Tables of another
+ * size get copies.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -11,11 +11,11 @@
 #include "session_file.h"
 #include "session_walk.h"
 
-/* Records validated before the first of them is indexed: their cache misses overlap. */
+/* Records validated before the first is indexed: their cache misses overlap. */
 #define BATCH 32
 
-/* Ticks. A larger value means that the record was written after its process was last seen alive;
- * all timeouts are below 2^15 s. */
+/* Max ticks. A larger value means that the record was written after its process was last alive; all
+ * timeouts are below 2^15 s. */
 #define IDLE_MAX (UINT16_MAX - 60)
 
 static const char *const result_names[] = {
@@ -45,9 +45,9 @@ struct adoption {
 	const struct session_validator *validator;
 	const struct sy_hash_key *key; /* the file's own: copies would be in core dumps */
 	uint32_t servers;
-	uint16_t left_tick; /* when the file's last process was seen alive */
+	uint16_t left_tick; /* tick at which the file's last process was alive */
 	uint32_t away_s;    /* seconds since then */
-	unsigned next_slot; /* atomic: each thread takes one slot at a time */
+	unsigned next_slot; /* atomic; each thread claims one slot at a time */
 };
 
 /* One thread, and its current slot. */
@@ -127,7 +127,7 @@ static void record_free(struct adopter *w, uint32_t record)
 	w->to->index->hot[record] = (struct session){.state = SESSION_FREE};
 }
 
-/* Whether a record is followed by a complete pair record that belongs to it. */
+/* Is the record followed by a complete pair record that belongs to it? */
 static bool record_has_pair(const struct session_table *t, uint32_t record)
 {
 	const struct session *hot = &t->index->hot[record];
@@ -137,8 +137,8 @@ static bool record_has_pair(const struct session_table *t, uint32_t record)
 	       hot[1].delta == session_check(&hot[0]);
 }
 
-/* Counts the end of a session. Its pair record, or what is left of one, is freed when its own turn
- * comes. */
+/* Counts the end of a session. Its pair record, or the rest of one, is freed when the loop reaches
+ * it. */
 static void record_end(struct adopter *w, uint32_t record, enum session_result why)
 {
 	w->count[why]++;
@@ -205,7 +205,7 @@ static bool record_enter(struct adopter *w, struct candidate *c)
 
 /* ---- one slot -------------------------------------------------------------------------------- */
 
-/* Validates `count` records from `first` on. Puts those to keep into batch[] and returns their
+/* Validates `count` records from `first` on. Stores those to keep in batch[] and returns their
  * number. */
 static unsigned batch_validate(struct adopter *w, uint32_t first, uint32_t count,
                                struct candidate batch[static BATCH])
@@ -299,7 +299,7 @@ static void adopters_run(struct adoption *a, unsigned threads, uint64_t count[SE
 	struct adopter adopter[SY_SLOTS] = {0};
 	unsigned started = 1;
 
-	/* if no further thread can be created, adoption just takes longer */
+	/* without a further thread, adoption only takes longer */
 	for (unsigned i = 0; i < SY_SLOTS; i++)
 		adopter[i].a = a;
 	while (started < threads && started < SY_SLOTS &&

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The id dictionary: the meaning of the ids in records. A name is complete or absent: its check is
- * cleared before it changes and stored last. After a crash in the middle, a process that adopts the
- * file sees no name rather than a wrong one.
+ * cleared before it changes and stored last. After a crash during a change, adoption finds no name
+ * rather than a wrong one.
  */
 #include "session_file.h"
 
-/* Leaves out `removed` and `active`, which change while the name stays. Includes the id: a name
- * copied to another id's place is invalid. */
+/* Excludes `removed` and `active`, which change while the name stays. Includes the id: a name
+ * copied to another id is invalid. */
 static uint32_t name_check(uint32_t id, const struct sy_addr *addr, const struct sy_addr *vip,
                            uint64_t rest)
 {

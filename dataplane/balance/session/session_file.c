@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-/* Index load, in percent, when all records are in use: 0002-session-table.md has the arithmetic. */
+/* Index load in percent when all records are used: 0002-session-table.md has the arithmetic. */
 #define INDEX_LOAD_PERCENT 97
 
 static uint64_t round_up(uint64_t value, uint64_t step)
@@ -18,7 +18,7 @@ static uint64_t round_up(uint64_t value, uint64_t step)
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-/* Never 0: a check of 0 has not been written yet. */
+/* Never 0: 0 means not yet written. */
 static uint64_t words_check(const void *from, size_t size)
 {
 	const uint8_t *bytes = from;
@@ -53,7 +53,7 @@ int session_file_renew(struct session_file *f)
 
 	if (__atomic_load_n(&secret->check, __ATOMIC_ACQUIRE) != session_secret_check(secret)) {
 		while (getrandom(&fresh.key, sizeof(fresh.key), 0) <
-		       0) /* completely, or it fails */
+		       0) /* all of it, or the call fails */
 			if (errno != EINTR)
 				return -errno;
 		secret->check = 0;
@@ -114,7 +114,7 @@ void session_geometry_of(struct session_geometry *g, uint32_t records)
 	session_geometry_init(g, records, (uint32_t)buckets);
 }
 
-/* A slot's layout, by its place. */
+/* The layout of a slot's table. */
 static void place_geometry(const struct session_file *f, uint64_t place, struct session_geometry *g)
 {
 	if (place == 0)
@@ -250,7 +250,7 @@ static bool file_is_unfinished(const struct session_file *f)
 	        memcmp(f->magic, SESSION_FILE_MAGIC, sizeof(f->magic)) == 0);
 }
 
-/* Checks that sizes are within bounds (no sum of them overflows) and that the offsets follow from
+/* Checks that sizes are within bounds (so that no sum overflows) and that the offsets follow from
  * them. */
 static bool file_layout_is_known(const struct session_file *f)
 {

@@ -19,18 +19,18 @@
 #define SESSION_FILE_MAGIC   "SYSLOTS" /* 8 bytes with the terminating 0 */
 #define SESSION_FILE_VERSION 8 /* of all layouts together: header, halves, buckets, hash, names */
 /* An older version that is read as well: a file of version 8 without a secret and without spliced
- * sessions. Its header's check covers this number, in files of either version, so that one store
- * turns one into the other. */
+ * sessions. The header's check covers this number in files of either version, so that a single
+ * store converts one into the other. */
 #define SESSION_FILE_READS  7
 #define SESSION_FILE_SECRET 1024 /* where the secret is */
-#define SESSION_FILE_PLACES 2048 /* where the slots' places begin */
+#define SESSION_FILE_PLACES 2048 /* start of the slots' locations */
 #define SESSION_FILE_STATES 4096 /* where the slot states begin */
 #define SESSION_FILE_FIRST  8192 /* where slot 0 begins */
 
 #define SESSION_FILE_MOST (UINT64_C(1) << 38) /* bytes: 2^32 cache lines */
 
 /* Server ids have 24 bits. */
-#define SESSIONS_MAX        (UINT64_C(1) << 31) /* 32 bits must count a file's cache lines */
+#define SESSIONS_MAX        (UINT64_C(1) << 31) /* a file's cache lines are counted in 32 bits */
 #define SESSION_SERVERS_MAX (UINT32_C(1) << 24)
 
 /* Offsets of a slot's parts, in bytes from the start of its region; each on a cache line. */
@@ -42,7 +42,7 @@ struct session_geometry {
 
 /* Written when a process releases its tables; valid while its check is right. */
 struct session_seal {
-	uint64_t ticket; /* 0: a clean stop; else for the process that knows it */
+	uint64_t ticket; /* 0: a clean stop; otherwise for the process with this ticket */
 	uint64_t at_ns;  /* of sy_clock_ns() */
 	uint64_t states; /* session_states_check() */
 	uint64_t settled;
@@ -65,13 +65,13 @@ struct session_file {
 	uint64_t check;   /* session_file_check(), stored last; 0: creation never finished */
 	/* Fields that change while the file is in use; the control thread of its process writes
 	 * them. */
-	uint64_t alive_ns;  /* of sy_clock_ns(): when that process was last seen alive */
-	uint64_t path_half; /* half of the path ids that it uses */
+	uint64_t alive_ns;  /* of sy_clock_ns(): when that process was last alive */
+	uint64_t path_half; /* the half of the path ids that it uses */
 	struct session_seal seal;
 };
 _Static_assert(sizeof(struct session_file) == 272, "no holes that a check would miss");
 
-/* What cookies are made from (docs/design/0025-syn-defence.md), beside the header. */
+/* The secret for cookies (docs/design/0025-syn-defence.md), beside the header. */
 struct session_secret {
 	struct sy_siphash_key key;
 	uint64_t check; /* stored last; wrong: there is no secret */
@@ -85,9 +85,8 @@ static inline struct session_secret *session_file_secret(const struct session_fi
 	return (struct session_secret *)((uintptr_t)f + SESSION_FILE_SECRET);
 }
 
-/* The place of a grown slot's table: its first cache line in the lower 32 bits, the number of its
- * records in the upper. 0: the place from the header. Stored in one write, after the region's
- * content. */
+/* The location of a grown slot's table: first cache line in the lower 32 bits, number of records in
+ * the upper. 0: the location from the header. One store, after the region's content. */
 static inline uint64_t *session_file_places(const struct session_file *f)
 {
 	return (uint64_t *)((uintptr_t)f + SESSION_FILE_PLACES);
@@ -101,7 +100,7 @@ static inline uint64_t session_place_pack(const struct session_region *r)
 	return r->line | (uint64_t)r->records << 32;
 }
 
-/* Fields of a table in process memory, saved for a successor that may trust them. */
+/* State of a table in process memory, saved for a successor that may trust it. */
 struct session_slot_state {
 	uint32_t live, top, free_head, sweep_at; /* as in struct session_table */
 };
@@ -120,23 +119,22 @@ uint64_t session_states_check(const struct session_slot_state states[SY_SLOTS]);
  * buckets. */
 #define SESSION_RECORDS_STEP 4 /* cold halves per cache line */
 void session_geometry_init(struct session_geometry *g, uint32_t records, uint32_t buckets);
-/* Records and buckets of one slot if all slots together hold this many sessions. */
+/* Records and buckets per slot for this many sessions in all slots. */
 void session_geometry_choose(struct session_geometry *g, uint64_t sessions);
 /* The same for one slot with this many records. */
 void session_geometry_of(struct session_geometry *g, uint32_t records);
 /* The place and the layout of a slot's table. */
 struct session_region session_slot_place(const struct session_file *f, uint8_t slot);
 void session_slot_geometry(const struct session_file *f, uint8_t slot, struct session_geometry *g);
-/* Where the id dictionary lies: between the tables of the beginning and those that have grown. */
+/* Location of the id dictionary: between the initial tables and the grown ones. */
 struct session_region session_dictionary_place(const struct session_file *f);
-/* By where they begin. */
+/* Sorts by start. */
 void session_regions_sort(struct session_region r[], unsigned count);
-/* Whether all places lie within a file of this size, and overlap neither each other nor anything
- * else. */
+/* Are all locations within a file of this size, without overlaps? */
 bool session_places_are_possible(const struct session_file *f, const uint64_t places[SY_SLOTS],
                                  uint64_t size);
 
-/* Fills all sizes and offsets from a slot's geometry and the number of servers; file_size is the
+/* Sets all sizes and offsets from a slot's geometry and the number of servers; file_size is the
  * number of bytes used. */
 void session_file_layout(struct session_file *f, const struct session_geometry *slot,
                          uint32_t servers);
@@ -144,7 +142,7 @@ void session_file_layout(struct session_file *f, const struct session_geometry *
 enum session_file_state { SESSION_FILE_USABLE, SESSION_FILE_UNFINISHED, SESSION_FILE_REFUSED };
 #define SESSION_REASON 128
 /* Checks a header read from a file of this size (zeros past its end). REFUSED: `reason` says why,
- * as a sentence without its full stop. */
+ * as a sentence without full stop. */
 enum session_file_state session_file_examine(const struct session_file *f, uint64_t size,
                                              const uint8_t boot[static 16], uint64_t owner,
                                              char reason[static SESSION_REASON]);
@@ -162,17 +160,17 @@ struct session_map {
 	struct session_file *file; /* NULL: not mapped */
 	uint64_t length;
 	int fd; /* keeps the file locked; -1: anonymous memory */
-	/* Bytes of address space that the mapping may grow into; 0: only what it needs now. */
+	/* Address space that the mapping may grow into, bytes; 0: only what it needs now. */
 	uint64_t reserved;
 	void *area; /* the whole reservation; it may start before `file` */
 	uint64_t area_length;
 };
 
-/* Gives m->fd's file (or anonymous memory) `length` bytes, rounded up to whole pages, allocates all
- * of them and maps the file. -ENOMEM, -ENOSPC: err says how much is missing, and the remedy. */
+/* Sizes m->fd's file (or anonymous memory) to `length` bytes, rounded up to whole pages, allocates
+ * all of them and maps the file. -ENOMEM, -ENOSPC: err says how much is missing, and the remedy. */
 int session_map_memory(struct session_map *m, const char *path, uint64_t length,
                        struct sy_error *err);
-/* Extends a mapped file (or memory), rounded up likewise. On failure nothing has changed. */
+/* Extends a mapped file (or memory), rounded up likewise. Changes nothing on failure. */
 int session_map_extend(struct session_map *m, const char *path, uint64_t length,
                        struct sy_error *err);
 /* Unmaps, closes, unlocks. */
@@ -187,25 +185,26 @@ struct session_store {
 	char directory[PATH_MAX];
 	char reason[SESSION_REASON];
 	struct session_geometry wanted;
-	bool any_size; /* accept the size that is found */
+	bool any_size; /* accept the size of the existing file */
 	uint32_t servers_wanted;
 	uint64_t limit; /* sessions: see session_store_options */
-	/* Regions of tables from before they grew, which workers may still read; oldest first. */
+	/* Regions of tables before they grew, which workers may still read; oldest first. */
 	struct session_region left[SY_SLOTS];
 	unsigned left_count;
 	uint8_t boot[16];
 	uint64_t owner;
-	const struct sy_slot_key *slot_key_wanted; /* NULL: any; valid while the store is opened */
+	const struct sy_slot_key
+	        *slot_key_wanted; /* NULL: any; valid while the store is being opened */
 	unsigned path_half;
-	bool mine;        /* this process holds the lock and may write */
-	bool due;         /* adoption must come before the tables are used */
-	uint64_t left_ns; /* when its last process was last seen alive */
+	bool mine;        /* this process owns the lock and may write */
+	bool due;         /* adoption is due before the tables are used */
+	uint64_t left_ns; /* when the file's last process was last alive */
 	struct session_found found;
 	struct session_index index[SY_SLOTS] __attribute__((aligned(SY_CACHE_LINE)));
 	struct session_table tables[SY_SLOTS];
 };
 
-/* An empty table over a region of zeros, aligned to a cache line. index: set, and the table's. */
+/* An empty table over a region of zeros, aligned to a cache line. index: the table's; is set. */
 void session_table_init(struct session_table *t, struct session_index *index, uint8_t slot,
                         void *region, const struct session_geometry *g);
 /* Builds the free list from all free records below top, low numbers first. */
@@ -214,7 +213,7 @@ static inline void *session_slot_region(const struct session_file *f, uint8_t sl
 {
 	return (uint8_t *)(uintptr_t)f + session_slot_place(f, slot).line * SY_CACHE_LINE;
 }
-/* Sets the wanted size and the growth limit, by the options and the file at s->path
+/* Sets the desired size and the growth limit, from the options and the file at s->path
  * (session_known.c). */
 void session_store_size(struct session_store *s, const struct session_store_options *o);
 /* Points s->tables into s->now, all empty. */
@@ -223,27 +222,27 @@ void session_store_tables(struct session_store *s);
 /* The path of a file next to the session file: its name with `suffix`. */
 void session_store_beside(const struct session_store *s, const char *suffix,
                           char out[static PATH_MAX]);
-/* Opens `path`, checks that it is a regular file, and locks it. Returns the descriptor, or -EBUSY
- * if another process has the file. */
+/* Opens `path`, checks that it is a regular file, and locks it. Returns the descriptor, -EBUSY if
+ * another process has the lock, or another negative errno. */
 int session_file_open(const char *path, int flags, struct sy_error *err);
-/* Memory and header, without the header's check, of a new file in m->fd, or of anonymous memory if
- * that is -1. Removes a file that was put aside if its memory is needed. */
+/* Allocates memory and writes the header, without its check, of a new file in m->fd, or of
+ * anonymous memory if that is -1. Removes a file that was put aside if its memory is needed. */
 int session_store_make(struct session_store *s, struct session_map *m, const char *path,
                        const struct sy_hash_key *key, const struct sy_slot_key *slot_key,
                        struct sy_error *err);
-/* Gives a file that has no secret a new one, which older builds ignore. 0 or a negative errno. */
+/* Adds a secret to a file without one; older builds ignore it. Returns 0 or a negative errno. */
 int session_file_renew(struct session_file *f);
 /* Completes the header: stores its check. */
 void session_file_finish(struct session_file *f);
 
 /* ---- another size (session_resize.c) --------------------------------------------------------- */
 
-/* Whether the file found has the wanted size, its dictionary included. */
+/* Has the existing file the desired size, including its dictionary? */
 bool session_store_has_size(const struct session_store *s);
-/* Removes the rest of an attempt that a crash cut short. */
+/* Removes what a crash left of an earlier attempt. */
 void session_resize_clean(const struct session_store *s);
-/* If the file found has another size than wanted: creates a new file beside it, and copies the
- * dictionary. If memory does not suffice, logs this and keeps the size. */
+/* If the existing file does not have the desired size: creates a new file beside it, and copies the
+ * dictionary. Without enough memory, logs that and keeps the size. */
 void session_resize_begin(struct session_store *s);
 /* Renames the new file to the old one's name. */
 int session_resize_finish(struct session_store *s, struct sy_error *err);
@@ -252,7 +251,7 @@ void session_resize_cancel(struct session_store *s);
 
 /* ---- the id dictionary (session_dictionary.c) ------------------------------------------------ */
 
-/* Copies all complete names whose ids fit there. */
+/* Copies all complete names whose ids fit. */
 void session_dictionary_copy(struct session_file *to, const struct session_file *from);
 
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Enlarges one slot's table while the forwarder runs (docs/design/0019-slots.md). The larger table
- * is built elsewhere in the file: at its end, or where another slot's table was. One word in the
- * file points to it, stored last. After a crash, a process that adopts the file finds either the
- * old table, unchanged, or the larger one, complete.
+ * is built elsewhere in the file: at its end, or in a region that another slot has left. One word
+ * in the file points to it, stored last: after a crash, adoption finds the old table unchanged, or
+ * the larger one complete.
  */
 #include <errno.h>
 
@@ -11,7 +11,7 @@
 #include "session_size.h"
 #include "session_walk.h"
 
-/* The file is extended by at least this many bytes, to do so rarely. */
+/* Min bytes by which the file is extended: each extension costs system calls. */
 #define EXTEND_STEP (UINT64_C(4) << 20)
 
 /* ---- regions in use -------------------------------------------------------------------------- */
@@ -33,7 +33,7 @@ static unsigned regions_used(const struct session_store *s, struct session_regio
 	return n;
 }
 
-/* The first free place of this many lines, between the used regions or after them. */
+/* The first free range of this many lines, between the used regions or after them. */
 static uint64_t region_find(const struct session_store *s, uint64_t lines)
 {
 	struct session_region used[REGIONS_MAX];

@@ -7,14 +7,13 @@
  *     │ who: client    │ how: ports, ids, delta, seen, path, state, flags │
  *
  * Each 16-byte half is read and written in one access; with AVX, aligned 16-byte accesses are
- * atomic (Intel SDM 3A 9.1.1, AMD APM 2 7.3.2). In a record that is not free only seen, path, state
- * and flags change. Creation writes `who` before `how`, which marks the record as used. An end
+ * atomic (Intel SDM 3A 9.1.1, AMD APM 2 7.3.2). In a used record only seen, path, state and flags
+ * change. Creation writes `who` before `how`, which marks the record as used. The end of a session
  * frees the record by `how`, then clears `who`. A reader reads `how`, `who`, and `how` again. If
- * both reads of `how` agree (apart from `seen`), both halves belong to one session. The exception:
- * the record held another session in between, and both sessions with this `how` had the same ports,
- * ids and delta.
+ * both reads of `how` agree (apart from `seen`), both halves belong to one session. Exception: the
+ * record had another session in between, and both sessions had the same ports, ids and delta.
  *
- * Writer: the owner of the slot; any worker writes `seen`. Readers: any worker.
+ * Writer: the slot's owner; any worker writes `seen`. Readers: any worker.
  */
 #ifndef SESSION_HOT_H
 #define SESSION_HOT_H
@@ -54,13 +53,13 @@ static inline void hot_clear(struct session *at)
 	hot_half_write(at, 0, _mm_setzero_si128());
 }
 
-/* Whether other workers may read records. */
+/* May other workers read records? */
 static inline bool hot_is_shared(void)
 {
 	return __builtin_cpu_supports("avx");
 }
 
-/* Copies the record of another worker's slot. False: the record is changing, or free. */
+/* Copies the record of another worker's slot. Returns false if it is changing or free. */
 static inline __attribute__((always_inline)) bool hot_read(const struct session *at,
                                                            struct session *out)
 {

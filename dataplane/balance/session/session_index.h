@@ -29,11 +29,11 @@ struct session_bucket {
 _Static_assert(sizeof(struct session_bucket) == SY_CACHE_LINE, "a look-up costs one line");
 
 /*
- * Where a slot's buckets and hot halves lie: all that look-ups read of its table. The indexes of
+ * Location of a slot's buckets and hot halves: all that look-ups read of its table. The indexes of
  * all slots are one array of 4 KB, apart from the tables' other fields, so that it stays in the L1
- * cache. Addresses have 48 bits: the kernel gives higher ones only to processes that ask for them.
+ * cache. Addresses have 48 bits: the kernel maps higher ones only on request.
  *
- *   place   │ cache line of the first bucket (42 bits: its address / 64) │ buckets (22 bits) │
+ * place │ cache line of the first bucket (42 bits: its address / 64) │ buckets (22 bits) │
  *
  * Writer: the slot's worker when its table grows, `hot` first. Readers: any worker, `place` first:
  * an entry of the smaller table is valid in the larger one too.
@@ -45,8 +45,8 @@ struct session_index {
 #define SESSION_INDEX_LINE_BITS 42
 #define SESSION_INDEX_BUCKETS   (UINT32_C(1) << (64 - SESSION_INDEX_LINE_BITS))
 
-/* Look-ups read no field of it but `index`. The second line is written when a session is created or
- * ends; other threads read only its `live` (relaxed). */
+/* Look-ups read only `index` of it. The second line is written when a session is created or ends;
+ * other threads read only `live` (relaxed). */
 struct session_table {
 	struct session_index *index; /* the slot's, or that of a larger table in preparation */
 	struct session_cold *cold;
@@ -55,15 +55,15 @@ struct session_table {
 	uint8_t slot;
 
 	uint32_t live __attribute__((aligned(SY_CACHE_LINE)));
-	uint32_t top;       /* records from here up are free and on no list */
+	uint32_t top;       /* records from here on are free and on no list */
 	uint32_t free_head; /* free records below top; SESSION_NONE: none */
 	uint32_t sweep_at;  /* the next record to visit */
 	uint32_t evict_at;  /* the next record to consider for eviction: evict.c */
 	uint32_t refused;   /* insertions that found no record. Reader: control thread, relaxed */
 	uint32_t embryonic; /* sessions that are embryonic, of those that are counted */
-	bool counted;       /* a pass of the sweep has counted all sessions */
-	uint16_t none_tick; /* when port_none was begun */
-	uint64_t port_none; /* by port cursor: in that second a whole search found no port */
+	bool counted;       /* a whole sweep has counted all sessions */
+	uint16_t none_tick; /* start of the second that port_none is about */
+	uint64_t port_none; /* by port cursor: a whole search in that second found no port */
 	uint64_t home_none; /* likewise, at the home address */
 };
 _Static_assert(sizeof(struct session_table) == 2 * SY_CACHE_LINE, "tables share no line");
@@ -72,7 +72,9 @@ _Static_assert(sizeof(struct session_table) == 2 * SY_CACHE_LINE, "tables share 
 static inline __attribute__((always_inline)) struct session_bucket *
 session_buckets(const struct session_index *x)
 {
-	uint64_t line = x->place << (64 - SESSION_INDEX_LINE_BITS); /* bits of the count drop out */
+	uint64_t line =
+	        x->place << (64 -
+	                     SESSION_INDEX_LINE_BITS); /* the shift drops the bits of the count */
 	return (struct session_bucket *)(line >> (64 - SESSION_INDEX_LINE_BITS - 6));
 }
 
@@ -91,7 +93,7 @@ session_index_of_any(const struct session_index *x)
 	return (struct session_index){place, x->hot};
 }
 
-/* Publishes where a slot's table lies now. count is below SESSION_INDEX_BUCKETS. */
+/* Publishes the location of a slot's table. count is below SESSION_INDEX_BUCKETS. */
 static inline void session_index_set(struct session_index *x, const struct session_bucket *buckets,
                                      uint32_t count, struct session *hot)
 {
@@ -130,7 +132,7 @@ static inline uint32_t session_bucket_other(const struct session_index *x, uint3
 	return sum >= bucket ? sum - bucket : sum + session_bucket_count(x) - bucket;
 }
 
-/* Bit i of the result: place i has this tag. */
+/* Bit i of the result: entry i has this tag. */
 static inline uint32_t session_bucket_match_portable(const struct session_bucket *b, uint16_t tag)
 {
 	uint32_t mask = 0;
@@ -153,9 +155,8 @@ static inline uint32_t session_bucket_match(const struct session_bucket *b, uint
 #endif
 }
 
-/* Into the L2 cache. L1 supports about ten outstanding misses and drops further prefetches, which
- * would be most of a burst. From L2 to L1 takes a few cycles, which the work on other packets
- * hides. */
+/* Prefetch into L2. L1 supports about ten outstanding misses and drops further prefetches: most of
+ * a burst. L2 to L1 takes a few cycles, which the work on other packets hides. */
 #define SESSION_PREFETCH(at) __builtin_prefetch((at), 0, 2)
 
 static SY_PREFETCH_INLINE void session_prefetch_bucket(const struct session_index *x, uint64_t hash)
@@ -244,14 +245,13 @@ session_find_guessed(const struct session_index *x, uint32_t guess, uint64_t has
 	return session_find(x, hash, match, ctx, direction);
 }
 
-/* Is the session in this record part of `embryonic`? A process that finds sessions counts them in
- * the sweep's first pass. */
+/* Is the session included in `embryonic`? After adoption the first sweep counts the sessions. */
 static inline bool session_is_counted(const struct session_table *t, uint32_t record)
 {
 	return t->counted || record < t->sweep_at;
 }
 
-/* Sessions were found: the sweep's next pass begins with the first record and counts them. */
+/* Sessions were adopted: the next sweep begins with the first record and counts them. */
 static inline void session_table_recount(struct session_table *t)
 {
 	t->sweep_at = 0;
@@ -259,14 +259,14 @@ static inline void session_table_recount(struct session_table *t)
 	t->counted = false;
 }
 
-/* Embryonic sessions that the table holds at most, while others exist that may end for them. */
+/* Max embryonic sessions of the table while others exist that may be evicted for them. */
 static inline uint32_t session_max_embryonic(const struct session_table *t)
 {
 	return t->capacity / 2;
 }
 
-/* The record that the next session gets. The free list (records below top) is used first: it keeps
- * record numbers low and sweeps short. */
+/* The record that the next session gets. The free list (below top) comes first: it keeps record
+ * numbers low and sweeps short. */
 static inline uint32_t session_free_first(const struct session_table *t)
 {
 	if (t->free_head != SESSION_NONE)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The wanted size of a store, and getters for its properties. */
+/* The desired size of a store; getters for its properties. */
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "session_file.h"
 #include "session_size.h"
 
-/* Bytes of the file that an earlier process left; 0: there is none. */
+/* Bytes of the file of an earlier process; 0: none. */
 static uint64_t found_bytes(const struct session_store *s)
 {
 	struct stat st;
@@ -14,8 +14,8 @@ static uint64_t found_bytes(const struct session_store *s)
 	return s->path[0] != '\0' && stat(s->path, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
-/* Sets the wanted size and the growth limit. The memory of a found file counts as free memory does,
- * so that the limit is the same at every start, and never less than what the file holds. */
+/* Sets the desired size and the growth limit. The memory of an existing file counts as free, so
+ * that the limit is the same at every start, and never below what the file has. */
 void session_store_size(struct session_store *s, const struct session_store_options *o)
 {
 	struct session_size size = {o->sessions, o->limit};

@@ -17,16 +17,15 @@ static uint64_t round_up(uint64_t value, uint64_t step)
 	return (value + step - 1) / step * step;
 }
 
-/* For ordinary memory: uses huge pages where the kernel has them, and allocates all of it before
- * the first packet, which must not fault. An older kernel may support neither; errors are
- * ignored. */
+/* For ordinary memory: requests huge pages, and faults all of it in before the first packet. Older
+ * kernels may support neither; errors are ignored. */
 static void memory_settle(void *memory, uint64_t length)
 {
 	(void)madvise(memory, length, MADV_HUGEPAGE);
 	(void)madvise(memory, length, MADV_POPULATE_WRITE);
 }
 
-/* Reserves address space for the largest size of the mapping, aligned for huge pages of this size.
+/* Reserves address space for the max size of the mapping, aligned for huge pages of this size.
  * NULL: none is available, and the mapping will not grow. */
 static void *area_reserve(struct session_map *m, uint64_t page)
 {
@@ -135,8 +134,8 @@ int session_map_memory(struct session_map *m, const char *path, uint64_t length,
 	bool huge = fs.f_type == HUGETLBFS_MAGIC;
 	uint64_t page = huge ? (uint64_t)fs.f_bsize : (uint64_t)sysconf(_SC_PAGESIZE);
 	m->length = round_up(length, page);
-	/* On hugetlbfs mmap() reserves the pages. Elsewhere space must be allocated now: a full
-	 * file system would kill the process at the first touch. */
+	/* On hugetlbfs mmap() reserves the pages. Elsewhere allocate space now: a full file system
+	 * would kill the process by SIGBUS later. */
 	int rc = 0;
 	void *memory = MAP_FAILED;
 	if (!huge)
@@ -161,13 +160,14 @@ int session_map_memory(struct session_map *m, const char *path, uint64_t length,
 		               path, m->length / page, page >> 10, strerror(rc));
 	if (!huge)
 		memory_settle(memory, m->length);
-	/* Keys and clients' addresses. After a crash the file itself is still there. */
+	/* Excludes keys and clients' addresses from core dumps. After a crash the file itself
+	 * remains. */
 	sy_secret_pages(memory, m->length);
 	m->file = memory;
 	return 0;
 }
 
-/* Extends the file from its present length; false: no space is left. */
+/* Extends the file. Returns false if no space is left. */
 static bool file_extend(const struct session_map *m, uint64_t more, bool huge)
 {
 	return huge ? ftruncate(m->fd, (off_t)(m->length + more)) == 0

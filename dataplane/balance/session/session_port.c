@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Finds a free local port for a new session, for create.c and snat_create.c. There is no bitmap:
- * the index shows which ports are in use, by the tuple of the server's answers. */
+ * the index shows which ports are in use, by the tuple of the server's replies. */
 #include "session_walk.h"
 
 #include <arpa/inet.h>
@@ -28,9 +28,9 @@ uint32_t session_port_cursor_of(const struct sy_addr *server, uint16_t port)
  */
 
 struct candidates {
-	unsigned first; /* port of the slot, 0 to SY_SLOT_PORTS − 1, at which each address begins */
-	unsigned skip; /* other addresses that are passed over after the home address */
-	unsigned home; /* how many candidates are the home address's: fewer if it had none lately */
+	unsigned first; /* port index, 0 to SY_SLOT_PORTS − 1, at which each address begins */
+	unsigned skip;  /* other addresses to skip after the home address */
+	unsigned home;  /* candidates at the home address: fewer if it recently had none */
 };
 
 static struct candidates candidates_from(uint16_t cursor)
@@ -38,7 +38,7 @@ static struct candidates candidates_from(uint16_t cursor)
 	return (struct candidates){cursor % SY_SLOT_PORTS, cursor / SY_SLOT_PORTS, SY_SLOT_PORTS};
 }
 
-/* Candidate n's distance from the home address; its port of the slot. */
+/* Candidate n's distance from the home address; its port index. */
 static inline unsigned candidate_address(const struct candidates *c, unsigned n)
 {
 	return n < c->home ? 0 : (n - c->home) / SY_SLOT_PORTS + 1;
@@ -54,7 +54,7 @@ static void search_set(struct session_port_search *search, uint8_t slot, const s
 {
 	unsigned i = search->home, beyond = candidate_address(c, n);
 
-	if (SY_UNLIKELY(beyond)) /* one of the others, of which there are local_count − 1 */
+	if (SY_UNLIKELY(beyond)) /* one of the other local_count − 1 addresses */
 		i += 1 + (c->skip + beyond - 1) % (search->local_count - 1);
 	if (i >= search->local_count)
 		i -= search->local_count;
@@ -63,8 +63,7 @@ static void search_set(struct session_port_search *search, uint8_t slot, const s
 	search->reply.dport = sy_slot_port(slot, &search->locals[i], candidate_port(c, n));
 }
 
-/* The cursor for a search that continues at this port, with the other addresses from candidate n's
- * on. */
+/* The cursor for a search that continues at this port, with the address of candidate n. */
 static uint16_t cursor_at(const struct candidates *c, const struct session_port_search *search,
                           unsigned n, unsigned port)
 {
@@ -85,13 +84,13 @@ uint32_t session_port_cost(const struct session_port_search *search, const struc
 {
 	uint16_t idle = session_idle(s, search->now);
 
-	/* If the clock is earlier than the session's last packet, the session looks old; 2^15 s
-	 * exceed any timeout. */
+	/* If the clock is behind the session's last packet, the session seems old: 2^15 s exceed
+	 * any timeout. */
 	return s->state == SESSION_TIME_WAIT && idle > 0 && idle <= INT16_MAX ? (uint16_t)~idle
 	                                                                      : SESSION_NONE;
 }
 
-/* Of the sessions that hold a port, the one that costs least. */
+/* The session with the lowest cost among those that use a port. */
 struct cheapest {
 	uint32_t record; /* SESSION_NONE: none may be ended */
 	uint32_t cost;
@@ -109,8 +108,8 @@ static void cheapest_note(const struct session_table *t, const struct session_po
 		*o = (struct cheapest){record, cost, n, search->server_hash};
 }
 
-/* Tries `count` candidates from `first` on; their cache misses overlap. Returns how many were
- * used before the first free one, which *search then holds; `count` if none is free. */
+/* Tries `count` candidates from `first` on; their cache misses overlap. Returns how many were in
+ * use before the first free one, which is then in *search; `count` if none is free. */
 static unsigned search_batch(struct session_table *t, const struct sy_hash_key *key,
                              struct session_port_search *search, const struct candidates *c,
                              unsigned first, unsigned count, session_match taken,
@@ -169,7 +168,7 @@ void session_port_look_ahead(struct session_table *t, const struct sy_hash_key *
 	search_look_ahead(t, key, search, *search->cursor);
 }
 
-/* Whether the first candidate, set by search_look_ahead(), is free. */
+/* Is the first candidate, set by search_look_ahead(), free? */
 static bool search_first(struct session_table *t, struct session_port_search *search,
                          session_match taken)
 {
@@ -180,8 +179,8 @@ static bool search_first(struct session_table *t, struct session_port_search *se
 	               SESSION_NONE;
 }
 
-/* How many candidates a search tries, and how many of them at the home address. Where a search has
- * failed in this second, the next ones try a few. bit: the cursor's. */
+/* The number of candidates to try, and how many of them at the home address. After a failed search
+ * in this second: a few. bit: of the cursor. */
 static unsigned search_most(struct session_table *t, const struct session_port_search *search,
                             uint64_t bit, struct candidates *c)
 {
@@ -209,11 +208,11 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
 	struct cheapest o = {.record = SESSION_NONE, .cost = SESSION_NONE};
 	unsigned at = 0;
 
-	/* another session may have taken its candidate since */
+	/* another session may have used its candidate since */
 	if (!search->cursor || search->ahead != *cursor)
 		search_look_ahead(t, key, search, *cursor);
 	search->victim = SESSION_NONE;
-	/* the first candidate is nearly always free; if it is not, many will not be */
+	/* the first candidate is nearly always free; otherwise many are in use */
 	if (SY_LIKELY(search_first(t, search, taken))) {
 		*cursor = cursor_after(&c, search, 0);
 		return true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Change of size: a new file is created and filled next to the old one, which is only read. When
- * complete it takes the old file's name. Until then the old file stays unchanged.
+ * Resizing: creates and fills a new file beside the old one, which it only reads. The complete file
+ * takes the old one's name.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ void session_resize_clean(const struct session_store *s)
 	unlink(path);
 }
 
-/* A slot that has grown beyond the wanted size keeps its size: its sessions may need it. */
+/* A slot that has grown beyond the desired size keeps its size: its sessions may need it. */
 static int next_keep_growth(struct session_store *s, struct session_map *next, const char *path,
                             struct sy_error *err)
 {
@@ -55,7 +55,7 @@ static int next_make(struct session_store *s, struct session_map *next, struct s
 	next->fd = session_file_open(path, O_CREAT | O_EXCL, err);
 	if (next->fd < 0)
 		return next->fd;
-	/* the same keys: code that has copied them already may continue to use them */
+	/* same keys: code may have copied them already */
 	int rc = session_store_make(s, next, path, session_store_key(s), session_store_slot_key(s),
 	                            err);
 	if (rc == 0)

@@ -9,8 +9,8 @@
 
 #include "session_size.h"
 
-#define BEGIN_SHARE 8 /* divisor: part of the free memory for the initial tables */
-#define LIMIT_SHARE 2 /* divisor: part that they may grow to */
+#define BEGIN_SHARE 8 /* 1 / part of the free memory for the initial tables */
+#define LIMIT_SHARE 2 /* 1 / part of the free memory as growth limit */
 #define BEGIN_MIN   (UINT64_C(1) << 16)
 #define BEGIN_MAX   (UINT64_C(1) << 24)
 
@@ -19,8 +19,8 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* The number in the first line of this format, in a file below root. `otherwise` if there is none:
- * the file is absent, or says "max" for no limit. */
+/* The number in the first line of this format, in a file below root. Returns `otherwise` if the
+ * file is absent, or says "max" for no limit. */
 static uint64_t number_in(const char *root, const char *path, const char *form, uint64_t otherwise)
 {
 	char name[PATH_MAX], line[256];
@@ -40,11 +40,11 @@ static uint64_t number_in(const char *root, const char *path, const char *form, 
 	return number;
 }
 
-/* What a controller's files are called. */
+/* File names of a cgroup controller. */
 struct group_files {
 	char limit[64], used[64];
-	/* The line of memory.stat with the page cache that the kernel reclaims first: it counts as
-	 * used, though every allocation can have it. NULL: there is none. */
+	/* The line of memory.stat with the page cache that the kernel reclaims first: counted as
+	 * used, but available to any allocation. NULL: none. */
 	const char *reclaimable;
 };
 
@@ -62,7 +62,7 @@ static uint64_t group_used(const char *root, const char *folder, const struct gr
 	return used > reclaimable ? used - reclaimable : 0;
 }
 
-/* Bytes that a control group and its ancestors leave. */
+/* Bytes that a control group and its ancestors still allow. */
 static uint64_t group_left(const char *root, const char *mount, char *group,
                            const struct group_files *files)
 {
@@ -84,7 +84,7 @@ static uint64_t group_left(const char *root, const char *mount, char *group,
 	}
 }
 
-/* The least that the process's groups leave. Version 2 has one line "0::/group", version 1 one per
+/* The minimum over the process's groups. Version 2 has one line "0::/group", version 1 one per
  * controller. huge_kb: size of the pages counted; 0: ordinary memory. */
 static uint64_t groups_left(const char *root, uint64_t huge_kb)
 {

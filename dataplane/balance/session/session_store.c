@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The file's lifecycle: found or created, owned, sealed, released. Every function holds the file's
- * lock from before it validates the file until it releases it; `take` gets the lock from a process
- * that still runs.
+ * lock from validation to release; session_store_acquire() gets the lock from a running process.
  */
 #include "session_file.h"
 
@@ -19,7 +18,7 @@
 #include <sy_lock.h>
 
 #define REFUSED_SUFFIX ".refused"
-#define TAKE_TRIES     1000 /* of 1 ms each: for the lock of a process that is stopping */
+#define ACQUIRE_TRIES  1000 /* tries of 1 ms each, for the lock of a process that is stopping */
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
@@ -31,7 +30,7 @@ void session_store_beside(const struct session_store *s, const char *suffix,
 	memcpy(out + strlen(s->path), suffix, strlen(suffix) + 1);
 }
 
-/* Whether the path still names this file: another may have replaced it since the open. */
+/* Does the path still name this file? Another process may have replaced it since the open. */
 static bool file_has_path(int fd, const char *path)
 {
 	struct stat file, named;
@@ -116,7 +115,7 @@ static enum session_file_state file_examine(struct session_store *s, int fd, uin
 
 /* ---- a new file ------------------------------------------------------------------------------ */
 
-/* Removes the file that was put aside: it may hold the memory that is missing. */
+/* Removes the file that was put aside: it may occupy the missing memory. */
 static bool refused_drop(struct session_store *s)
 {
 	char refused[PATH_MAX];
@@ -134,8 +133,8 @@ static bool refused_drop(struct session_store *s)
 	return true;
 }
 
-/* Address space that suffices when each slot has grown to its share of the limit by doubling, with
- * all its earlier regions idle: three times the bytes. */
+/* Address space for slots that each grow to their share of the limit by doubling, with all their
+ * earlier regions unused: three times the bytes. */
 static uint64_t store_reserve(const struct session_store *s)
 {
 	uint64_t bytes = 3 * 64 * s->limit + s->wanted.size * SY_SLOTS + s->now.length;
@@ -165,11 +164,11 @@ int session_store_make(struct session_store *s, struct session_map *m, const cha
 	header.owner = s->owner;
 	header.alive_ns = sy_clock_ns();
 	header.path_half = s->path_half;
-	if (m != &s->now) /* of another size: see session_store_started() */
+	if (m != &s->now) /* a file of another size: session_store_started() renames it */
 		header.version = s->now.file->version;
 	*m->file = header;
 	sy_secret_wipe(&header, sizeof(header));
-	if (m != &s->now) /* the cookies under way stay valid */
+	if (m != &s->now) /* keeps cookies valid that were sent before */
 		*session_file_secret(m->file) = *session_file_secret(s->now.file);
 	rc = session_file_renew(m->file);
 	return rc == 0 ? 0
@@ -188,8 +187,8 @@ void session_store_tables(struct session_store *s)
 	}
 }
 
-/* Port searches begin at random places: a restarted forwarder should not walk through the ports
- * that servers still hold in TIME_WAIT. */
+/* Starts port searches at random ports: after a restart, the next ports may be in TIME_WAIT at the
+ * servers. */
 static void store_scatter_cursors(struct session_store *s, uint8_t slot)
 {
 	for (uint32_t i = 0; i < SESSION_PORT_CURSORS; i++) {
@@ -247,8 +246,8 @@ static bool seal_is_whole(const struct session_seal *seal)
 	return __atomic_load_n(&seal->check, __ATOMIC_ACQUIRE) == session_seal_check(seal);
 }
 
-/* Takes ownership: notes how the last process left the file, and breaks its seal. A crash of this
- * process then cannot look like a clean stop. */
+/* Acquires ownership: notes how the last process left the file, and breaks its seal, so that a
+ * crash of this process does not look like a clean stop. */
 static void store_own(struct session_store *s)
 {
 	struct session_file *f = s->now.file;
@@ -323,7 +322,7 @@ static int store_open_file(struct session_store *s, struct sy_error *err)
 	return rc;
 }
 
-/* A running process still holds the file: examines and maps it, nothing more. */
+/* A running process owns the file: only examines and maps it. */
 static int store_inherit(struct session_store *s, struct sy_error *err)
 {
 	uint64_t size = 0;
@@ -411,7 +410,7 @@ int session_store_open(const struct session_store_options *options, struct sessi
 static int lock_wait(struct session_store *s, struct sy_error *err)
 {
 	for (unsigned i = 0; flock(s->now.fd, LOCK_EX | LOCK_NB) != 0; i++) {
-		if (errno != EWOULDBLOCK || i == TAKE_TRIES)
+		if (errno != EWOULDBLOCK || i == ACQUIRE_TRIES)
 			return sy_fail(err, EBUSY,
 			               "session table: the lock of %.150s is not released: %s",
 			               s->path, strerror(errno));
@@ -420,8 +419,8 @@ static int lock_wait(struct session_store *s, struct sy_error *err)
 	return 0;
 }
 
-/* Whether a table of this capacity can have this state. Of the records below top, each session
- * takes one, or two if it is a pair; the others are on the free list. */
+/* Is this state possible for a table of this capacity? Below top, each session has one record, each
+ * pair two; all others are on the free list. */
 static bool state_is_possible(const struct session_slot_state *st, uint32_t capacity)
 {
 	if (st->live > st->top || st->top > capacity || st->sweep_at > capacity)
@@ -478,7 +477,7 @@ void session_store_seal(struct session_store *s, uint64_t ticket, bool settled)
 {
 	struct session_file *f = s->now.file;
 
-	/* tables that were never adopted stay as they were found */
+	/* leave tables that were never adopted unchanged */
 	if (s->mine && !s->due && s->now.fd >= 0) {
 		struct session_slot_state *st = session_file_states(f);
 		for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
@@ -498,7 +497,7 @@ void session_store_seal(struct session_store *s, uint64_t ticket, bool settled)
 
 void session_store_alive(struct session_store *s)
 {
-	/* before adoption the time away still counts, also after another crash */
+	/* before adoption, keep the time of the last process, for another crash */
 	if (s->mine && !s->due)
 		__atomic_store_n(&s->now.file->alive_ns, sy_clock_ns(), __ATOMIC_RELAXED);
 }

@@ -28,7 +28,7 @@ uint16_t session_check(const struct session *hot)
 {
 	uint64_t ids = (uint64_t)hot->client_port << 48 | (uint64_t)hot->local_port << 32 |
 	               (uint64_t)hot->server << 8 | hot->local;
-	/* any odd constants will do: this guards against accidents, not forgery */
+	/* any odd constants: this detects accidents, not forgery */
 	uint64_t h = sy_hash_mix(hot->client.d[0] ^ 0x9e3779b97f4a7c15,
 	                         hot->client.d[1] ^ 0xbf58476d1ce4e5b9);
 	h = sy_hash_mix(h ^ hot->delta, ids ^ 0x94d049bb133111eb);
@@ -37,8 +37,8 @@ uint16_t session_check(const struct session *hot)
 
 /* ---- free records: a doubly linked list through the cold halves ------------------------------ */
 
-/* The head's free_prev is undefined: taking the head touches no other record, which saves a cache
- * miss per creation. */
+/* The head's free_prev is undefined: allocating the head touches no other record, which saves a
+ * cache miss per creation. */
 
 static void free_push(struct session_table *t, uint32_t record)
 {
@@ -81,7 +81,7 @@ void session_table_list_free(struct session_table *t)
 
 /* ---- pairs: an even record and the next one -------------------------------------------------- */
 
-/* Free records that a search for a pair visits; single sessions are created and end among them. */
+/* Max free records that a search for a pair visits: single sessions fragment the list. */
 #define PAIR_PROBES 32
 
 static bool pair_is_free(const struct session_table *t, uint32_t first)
@@ -97,7 +97,7 @@ static uint32_t pair_first(struct session_table *t)
 
 	for (unsigned n = 0; n < PAIR_PROBES && record != SESSION_NONE; n++) {
 		uint32_t first = record & ~1u;
-		/* records above top are free too, but not on the list yet */
+		/* records above top are free but not on the list */
 		if (first + 1 < t->top && pair_is_free(t, first))
 			return first;
 		record = t->cold[record].free_next;
@@ -163,7 +163,7 @@ uint32_t session_insert_pair(struct session_table *t, struct session hot[2],
 	hot[1].local_port = hot[0].local_port;
 	hot[1].delta = session_check(&hot[0]);
 	hot[1].state = SESSION_PAIR_RECORD;
-	if (record == t->top) { /* put both on the free list; the first is taken last */
+	if (record == t->top) { /* put both on the free list; the first is allocated last */
 		free_push(t, t->top++);
 		free_push(t, t->top++);
 	}
@@ -215,7 +215,8 @@ static bool record_is_session(const struct session_table *t, uint32_t record)
 	return state != SESSION_FREE && state != SESSION_PAIR_RECORD;
 }
 
-/* Lowers top past the free records just below it. Returns how many steps of the budget it used. */
+/* Lowers top past the free records just below it. Returns the number of steps used of the
+ * budget. */
 static uint32_t table_trim(struct session_table *t, uint32_t budget)
 {
 	uint32_t done = 0;
@@ -234,8 +235,8 @@ bool session_sweep(struct session_table *t, uint32_t records,
 {
 	while (records > 0) {
 		if (t->sweep_at >= t->top) {
-			/* A round ends with trimming, within the same budget: a single session near
-			 * the top may have kept a whole table of free records below it. */
+			/* Trim within the same budget: one session near the top may have kept a
+			 * whole table of free records below it. */
 			records -= table_trim(t, records);
 			if (records == 0)
 				return false;

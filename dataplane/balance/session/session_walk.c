@@ -2,7 +2,7 @@
 /* Changes to the index, for session_table.c: see session_index.h for the buckets. */
 #include "session_walk.h"
 
-/* A bucket that the search has reached, through the entry at `index` of its parent's bucket. */
+/* A bucket reached by the search, through the entry at `index` of its parent bucket. */
 struct node {
 	uint32_t bucket;
 	uint16_t parent; /* index in the queue; roots have none */
@@ -76,9 +76,9 @@ static void walk_trace(const struct node *queue, uint32_t at, uint32_t empty,
 }
 
 /*
- * Breadth-first from both buckets, to find a path with the fewest moves. Such a path crosses no
- * bucket twice, which would move an entry that has already left. Buckets are prefetched when queued
- * and examined later.
+ * Breadth-first from both buckets: finds a path with the fewest moves. Such a path crosses no
+ * bucket twice, which would move an entry that has already left. Buckets are prefetched when
+ * enqueued and examined later.
  */
 static bool walk_search(const struct session_index *x, uint32_t first, uint32_t second,
                         struct session_walk *walk)

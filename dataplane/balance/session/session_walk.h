@@ -5,12 +5,12 @@
 
 #include "session.h"
 
-/* A search visits at most this many buckets, breadth first. Every full bucket leads to ten others:
- * 2 at the root, then 20, then 200; the rest of the limit is three moves away. */
+/* Max buckets that a search visits, breadth first. Every full bucket leads to ten others: 2 at the
+ * root, then 20, then 200; the rest of the limit is three moves away. */
 #define SESSION_WALK_BUCKETS 512
 #define SESSION_WALK_MOVES   3
 
-/* The places that an insertion changed: entries moved from place[i] to place[i + 1], and the new
+/* The positions that an insertion changed: entries moved from place[i] to place[i + 1], and the new
  * entry went to place[0]. */
 struct session_walk {
 	uint32_t length; /* of place[], at least 1 */
