@@ -47,12 +47,12 @@ static uint32_t outsiders_of(const struct access_list *l)
 {
 	unsigned i = 0;
 	if (!l->linear || l->protocols || l->logs || l->categories > 1)
-		return ACCESS_ASKED;
+		return ACCESS_NO_COUNTER;
 	while (i < l->tests && l->test[i].sets)
 		i++;
 	const uint16_t rule = i < l->tests ? l->test[i].rule : l->rules;
 	if (access_list_action(l, rule) != ACCESS_ALLOW)
-		return ACCESS_ASKED;
+		return ACCESS_NO_COUNTER;
 	return rule < l->rules ? l->rule[rule].counter : l->counter;
 }
 

@@ -287,7 +287,7 @@ static inline uint64_t burst_single_out(struct sy_worker *w, const struct access
 {
 	const struct balance_worker *bw = balance_worker_of(w);
 	uint64_t singled = may;
-	if (a->global && a->global->outsiders == ACCESS_ASKED)
+	if (a->global && a->global->outsiders == ACCESS_NO_COUNTER)
 		return UINT64_MAX >> (64 - count);
 	for (unsigned k = 0; SY_UNLIKELY(bw->burst.listed) && k < count; k++)
 		singled |= (bw->burst.listed >> at[k] & 1) << k;

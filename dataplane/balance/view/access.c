@@ -18,7 +18,7 @@ struct access_key access_key_of(const struct sy_tuple *client, uint32_t sets)
 	return k;
 }
 
-/* A list of few conditions: the first that holds decides. Counts n sessions that are alike. */
+/* A short list: the first condition that holds decides. Counts n identical sessions. */
 static uint16_t list_decide(const struct access_list *l, uint32_t sets, uint8_t proto, unsigned n,
                             uint64_t *hits, uint16_t *counted)
 {
@@ -39,11 +39,11 @@ static uint16_t list_decide(const struct access_list *l, uint32_t sets, uint8_t 
 	return rule;
 }
 
-/* Sessions that are alike, one after the other, are decided together: mostly all of a burst. */
+/* Evaluates runs of identical sessions once; mostly the whole burst is one run. */
 static uint64_t list_evaluate_linear(const struct access_list *l, const struct access_query *query,
                                      uint64_t *hits, struct access_answer *answer)
 {
-	const bool alike = !query->members && !l->protocols; /* all of them */
+	const bool alike = !query->members && !l->protocols; /* all sessions are alike */
 	uint64_t refused = 0;
 	uint16_t counted;
 	for (unsigned first = 0, end; first < query->count; first = end) {
@@ -64,8 +64,7 @@ static uint64_t list_evaluate_linear(const struct access_list *l, const struct a
 	return refused;
 }
 
-/* Counts the rules that only count and stand before the one that decides; returns them, a bit for
- * each category. */
+/* Counts the count-only rules before the deciding one. Returns them, one bit per category. */
 static uint16_t list_count(const struct access_list *l, const uint32_t *result, uint16_t decided,
                            uint64_t *hits)
 {
@@ -79,7 +78,7 @@ static uint16_t list_count(const struct access_list *l, const uint32_t *result, 
 	return counted;
 }
 
-/* The sessions of one family. */
+/* Evaluates the sessions of one family. */
 static void list_evaluate_acl(const struct access_list *l, const struct rte_acl_ctx *acl,
                               const uint8_t **data, const uint8_t *at, unsigned n, uint64_t *hits,
                               struct access_answer *answer)
@@ -111,7 +110,7 @@ uint64_t access_list_evaluate(const struct access_list *l, const struct access_q
 		key[i] = access_key_of(SY_CONTAINER_OF(query->client[i], struct sy_tuple, src),
 		                       query->sets[i]);
 		answer->rule[i] = l->rules;
-		answer->counted[i] = 0; /* if no rule is of its family, or DPDK fails */
+		answer->counted[i] = 0; /* no rule of this family, or DPDK failed */
 		at[v4][count[v4]] = (uint8_t)i;
 		data[v4][count[v4]++] = (const uint8_t *)&key[i];
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The addresses whose packets the forwarder takes, and the kind of each: an immutable
- * open-addressing table, which config/address.c builds and classify reads. */
+/* The addresses whose packets the forwarder accepts, and the kind of each: an immutable
+ * open-addressing table, built by config/address.c and read by classify. */
 #ifndef ADDRESS_SET_H
 #define ADDRESS_SET_H
 
@@ -10,24 +10,24 @@ enum address_set_kind {
 	ADDRESS_SET_NONE,
 	ADDRESS_SET_VIP,
 	ADDRESS_SET_LOCAL,
-	ADDRESS_SET_POOL,   /* of SNAT: the address that remote hosts answer to */
-	ADDRESS_SET_SERVER, /* of a NAT service: its packets may need translation */
+	ADDRESS_SET_POOL,   /* SNAT pool: remote hosts reply to it */
+	ADDRESS_SET_SERVER, /* server of a NAT service: its packets may need translation */
 };
 
 struct address_set_entry {
 	struct sy_addr addr;
-	uint8_t kind; /* enum address_set_kind; NONE: empty place */
+	uint8_t kind; /* enum address_set_kind; NONE: free entry */
 };
 
 struct address_set {
-	uint32_t mask; /* places − 1; at most half are taken */
-	uint64_t *v4;  /* as many places for IPv4 addresses again: address, kind << 32; 0: empty */
+	uint32_t mask; /* number of entries − 1; at most half are used */
+	uint64_t *v4;  /* a second table for IPv4: address, kind << 32; 0: free entry */
 	struct address_set_entry entry[];
 };
 
-/* Uses both halves of the product: an IPv4 address's last bytes are the highest of its word, and a
- * product carries only upwards. The addresses are configured by us, so the constants need not be
- * secret. */
+/* Uses both halves of the product: the last bytes of an IPv4 address are the highest of its word,
+ * and multiplication carries upwards only. Addresses come from the configuration, so the constants
+ * need not be secret. */
 static inline uint32_t address_set_hash(const struct sy_addr *a)
 {
 	return (uint32_t)sy_hash_mix(a->d[0] ^ 0x9e3779b97f4a7c15u, a->d[1] ^ 0xd6e8feb86659fd93u);
@@ -43,7 +43,7 @@ static inline enum address_set_kind address_set_find(const struct address_set *s
 	}
 }
 
-/* Uses the product's upper half: an address's last byte, which varies most, is its highest. */
+/* Uses the product's upper half: the last byte of an address varies most, and is the highest. */
 static inline uint32_t address_set_hash_v4(uint32_t address)
 {
 	return (uint32_t)(address * 0x9e3779b97f4a7c15u >> 40);
@@ -60,7 +60,7 @@ static inline enum address_set_kind address_set_find_v4(const struct address_set
 	}
 }
 
-/* Builds the table; NULL when memory is short. Freed with free(). */
+/* Builds the table; free it with free(). Returns NULL without memory. */
 struct address_set *address_set_build(const struct address_set_entry *entries, unsigned count);
 
 #endif

@@ -21,7 +21,7 @@ _Static_assert(CLIENT_SESSIONS_MOST < COUNT_MASK, "a count has 24 bits");
 struct client_counts {
 	struct bucket *bucket; /* writers: workers, by compare-and-swap */
 	uint8_t *bits;         /* [SY_SLOTS][SLOT_BYTES] */
-	uint64_t lost;         /* places that were not given back */
+	uint64_t lost;         /* releases that found no word */
 };
 
 struct client_counts *client_counts_create(void)
@@ -51,12 +51,11 @@ uint8_t *client_counts_bits(struct client_counts *c, uint8_t slot)
 	return c->bits + (size_t)slot * SLOT_BYTES;
 }
 
-/* What a bucket says of a client. */
+/* Result of a search for a client. */
 struct found {
 	uint64_t sum;
-	uint64_t *own,
-	        *empty; /* a word of the client with space for one more, the first empty one */
-	uint64_t was;   /* *own */
+	uint64_t *own, *empty; /* a word of the client that is not full; the first empty one */
+	uint64_t was;          /* value of *own */
 };
 
 static struct found bucket_find(struct bucket *bucket, uint64_t client)
@@ -94,7 +93,7 @@ uint32_t client_count_read(const struct client_counts *c, uint64_t client)
 enum client_count_result client_count_acquire(struct client_counts *c, uint64_t client,
                                               uint32_t limit)
 {
-	for (;;) { /* a swap fails because another worker's has succeeded */
+	for (;;) { /* a swap fails only because another worker's succeeded */
 		const struct found f = bucket_find(bucket_of(c, client), client);
 		if (f.sum >= limit)
 			return CLIENT_OVER;
@@ -110,8 +109,8 @@ enum client_count_result client_count_acquire(struct client_counts *c, uint64_t 
 
 void client_count_release(struct client_counts *c, uint64_t client)
 {
-	/* The session is counted in one of the words, whatever others change meanwhile. Bounded,
-	 * as a mistake must not stop a worker. */
+	/* One of the words counts the session, whatever other workers change meanwhile. Bounded: an
+	 * error must not stop a worker. */
 	for (unsigned n = 0; n < GIVE_TRIES; n++) {
 		const struct found f = bucket_find(bucket_of(c, client), client);
 		if (f.own && word_swap(f.own, f.was, (f.was - 1) & COUNT_MASK ? f.was - 1 : 0))

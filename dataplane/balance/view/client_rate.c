@@ -7,7 +7,7 @@
 
 #define BUCKETS (1u << 16)
 #define WORDS   8
-#define TRIES   16 /* after so many lost races a session is not counted */
+#define TRIES   16 /* lost races after which a session is not counted */
 /* Buckets per tick: the whole table takes 21 s; 40 bits of microseconds express six days. */
 #define TICK_BUCKETS 64
 
@@ -44,14 +44,14 @@ void client_rates_destroy(struct client_rates *r)
 	free(r);
 }
 
-/* Microseconds until the word's time; 0: it is over. */
+/* Microseconds until the word's time; 0: it has passed. */
 static uint64_t word_ahead(uint64_t word, uint64_t now_us)
 {
 	uint64_t ahead = (word - now_us) & TIME_MASK;
 	return word != 0 && ahead <= TIME_MASK / 2 ? ahead : 0;
 }
 
-/* The client's word, or one that is over; NULL: there is neither. *word: what it is. */
+/* The client's word, or one whose time has passed; NULL: neither. *word: its value. */
 static uint64_t *word_find(struct bucket *bucket, uint64_t tag, uint64_t now_us, uint64_t *word)
 {
 	uint64_t *place = NULL;
@@ -83,7 +83,7 @@ bool client_rate_charge(struct client_rates *r, uint64_t client, uint64_t now_us
 		const bool accepted = ahead <= (burst - 1) * interval;
 		if (!accepted && ahead <= burst * interval)
 			return false;
-		/* A time further ahead is of limits that have changed since. */
+		/* cap: the limits were different when the time was stored */
 		ahead = accepted ? ahead + interval : burst * interval;
 		uint64_t next = tag << TIME_BITS | ((now_us + ahead) & TIME_MASK);
 		if (__atomic_compare_exchange_n(at, &word, next, false, __ATOMIC_RELAXED,

@@ -42,9 +42,9 @@ void delay_begin(struct sy_worker *w, uint8_t slot, uint32_t record)
 	struct delays *d = balance_worker_of(w)->delays;
 	uint64_t session = session_name(slot, record);
 	unsigned at = place_of(session);
-	/* sent_ns may be later than now_ns, if it was noted in this poll iteration. */
+	/* sent_ns may be later than now_ns if it was stored in this poll iteration */
 	bool taken = d->pending[at].session && w->now_ns < d->pending[at].sent_ns + DELAY_OLD_NS;
-	/* Whoever waits there keeps the place: else long delays would be found less often. */
+	/* A pending entry stays: replacing it would bias against long delays. */
 	if (w->now_ns - d->began_ns < DELAY_GAP_NS || taken) {
 		if (d->pending[at].session == session) /* of an earlier session */
 			d->pending[at].session = 0;
@@ -62,7 +62,7 @@ static unsigned bucket_of(uint64_t ns)
 	return bucket < DELAY_BUCKETS ? bucket : DELAY_BUCKETS - 1;
 }
 
-/* Workers may overwrite each other's step: then one measurement counts for less. */
+/* Two workers may overwrite each other's step: one measurement then counts less. */
 static void smooth(uint32_t *smoothed, uint64_t ns)
 {
 	uint32_t now = ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Finds the service for a client's packet. A service of one port is found by its key. The others of
- * a VIP and protocol share one entry with a key that no service has: their ranges.
+ * Finds the service of a client's packet. A service with one port is found by its key. The others
+ * of a VIP and protocol share one entry, under a key that no service has: their ranges.
  */
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ int directory_create(struct sy_balance *b, struct sy_error *err)
 	                              b->options.max_services);
 }
 
-/* A key that no service has: a range that ends with port 1 but does not begin with a port. */
+/* A key that no service has: its range ends with port 1 but has no first port. */
 static struct service_key ranges_key(const struct sy_addr *vip, uint16_t proto)
 {
 	return (struct service_key){.vip = *vip, .proto = proto, .last_port = htons(1)};
@@ -83,7 +83,7 @@ static void key_free(void *ptr)
 	free(k);
 }
 
-/* Lock-free readers may still compare the key, so its place is freed only after a grace period. */
+/* Lock-free readers may still compare the key: free its entry after a grace period. */
 static void key_delete(struct sy_balance *b, const struct service_key *key)
 {
 	struct freed_key *k = malloc(sizeof(*k));
@@ -102,7 +102,7 @@ static struct ranges *ranges_now(const struct sy_balance *b, const struct servic
 	return rte_hash_lookup_data(b->directory, key, &ranges) < 0 ? NULL : ranges;
 }
 
-/* Replaces the entry's list with `next`; an empty list removes the entry. */
+/* Replaces the entry's list by `next`; removes the entry if that is empty. */
 static int ranges_swap(struct sy_balance *b, const struct service_key *entry, struct ranges *next)
 {
 	struct ranges *old = ranges_now(b, entry);

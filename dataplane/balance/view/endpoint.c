@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How a server's mode and address families change its packets. */
+/* Derives the transmit mode and overhead from a server's mode and address families. */
 #include "balance.h"
 
 #define HEADERS_DIFFER ((int8_t)(sizeof(struct sy_ipv6) - sizeof(struct sy_ipv4)))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Servers and services as the packet path sees them. Part of balance.h. */
+/* Servers and services as the packet path reads them. Part of balance.h. */
 #ifndef ENDPOINT_H
 #define ENDPOINT_H
 
@@ -7,21 +7,21 @@
 
 #include "session.h"
 
-#define MAX_LOCALS 255 /* ids 0–254: a session has eight bits for one */
+#define MAX_LOCALS 255 /* ids 0–254: a session stores 8 bits */
 #define LOCAL_NONE                                                                                 \
-	MAX_LOCALS /* of a session whose packets reach the server from the client's address */
+	MAX_LOCALS /* id for sessions whose packets reach the server from the client's address */
 
-/* How packets reach a server; the numbers are those of the API and of the session file. */
+/* How packets reach a server. The numbers are part of the API and of the session file. */
 enum mode {
 	MODE_FNAT = 1, /* from a local address */
-	MODE_DR = 2,   /* unchanged, to its MAC address; answers bypass us */
-	MODE_NAT = 3,  /* from the client's address; we are the server's gateway */
-	MODE_IPIP = 4, /* unchanged, in a tunnel from a local address; answers bypass us */
+	MODE_DR = 2,   /* unchanged, to its MAC address; answers bypass the forwarder */
+	MODE_NAT = 3,  /* from the client's address; the forwarder is the server's gateway */
+	MODE_IPIP = 4, /* in a tunnel from a local address; answers bypass the forwarder */
 	MODE_SNAT = 5, /* no server: inside hosts talk to remotes from a pool address */
 };
 
-/* How forwarding changes packets: addresses and ports in place (FNAT, NAT), nothing (DR), or a
- * tunnel, each by family of the VIP; a translation; or SNAT. */
+/* How packets are rewritten: addresses and ports in place (FNAT, NAT), not at all (DR), or in a
+ * tunnel, each by family of the VIP; translated; or SNAT. */
 enum transmit_mode {
 	TRANSMIT_V4,
 	TRANSMIT_V6,
@@ -48,55 +48,53 @@ static inline bool transmit_mode_is_tunnel(unsigned transmit_mode)
 	return transmit_mode == TRANSMIT_TUNNEL_V4 || transmit_mode == TRANSMIT_TUNNEL_V6;
 }
 
-/* Of the transmit modes with a family. */
+/* For transmit modes with a family. */
 static inline bool transmit_mode_is_v4(unsigned transmit_mode)
 {
 	return transmit_mode % 2 == TRANSMIT_V4;
 }
 
-/* Do its packets go to servers from a local address? */
+/* Do packets go to servers from a local address? */
 static inline bool mode_is_local(uint8_t mode)
 {
 	return mode == MODE_FNAT || mode == MODE_IPIP;
 }
 
 /*
- * A server as the packet path sees it: one cache line. It is filled in before any session or
- * service names its id. Afterwards only `path` and the fields marked like it change. As it includes
- * the VIP, a packet's rewrite needs only the session's record and this line.
+ * A server as the packet path reads it: one cache line. It is complete before any session or
+ * service has its id. Afterwards only `path` and the fields marked like it change. It includes the
+ * VIP, so that rewriting a packet needs only the session's record and this line.
  */
 struct endpoint {
 	struct sy_addr addr; /* the server's */
 	struct sy_addr vip;  /* its service's */
-	uint16_t port;       /* network order; 0: the port that the client asked for */
-	uint16_t vport;      /* its service's; 0: it has many, and each session has its own */
+	uint16_t port;       /* network order; 0: each session has its own */
+	uint16_t vport;      /* of its service; 0: each session has its own */
 	uint32_t service;    /* id, or SERVICE_NONE */
-	uint32_t created;    /* seconds of balance_now(), when the id was taken */
-	uint32_t limit;      /* most sessions; UINT32_MAX: no limit. As path */
+	uint32_t created;    /* seconds of balance_now() when the id was allocated */
+	uint32_t limit;      /* max sessions; UINT32_MAX: no limit. As path */
 	uint16_t path;       /* to the server. Writer: control thread; readers: relaxed */
 	uint16_t first_port, last_port; /* of its service, as in struct service_key */
 	uint8_t proto;
-	uint8_t backup;     /* takes new sessions only if no other server does. As path */
-	int8_t overhead[2]; /* bytes that packets grow by, by enum session_direction (sender) */
+	uint8_t backup;     /* accepts new sessions only if no other server does. As path */
+	int8_t overhead[2]; /* bytes added to packets, by enum session_direction (sender) */
 	uint8_t removed;    /* no longer configured. Writer: control thread; readers: relaxed */
-	uint8_t eligible;   /* takes new sessions: up, weight above 0. Likewise */
+	uint8_t eligible;   /* accepts new sessions: up, weight above 0. Likewise */
 	union {
 		struct {
 			uint8_t mode : 4;          /* enum mode */
-			uint8_t transmit_mode : 4; /* enum transmit_mode: what its mode and families
-			                            * make of packets
-			                            */
-			uint8_t limited; /* what limits concern, as limit_chain.sides. As path */
+			uint8_t transmit_mode : 4; /* enum transmit_mode, by mode and families */
+			uint8_t limited; /* directions with limits, as limit_chain.sides. As path */
 			union {
 				struct {
-					uint8_t down; /* by health checks. Likewise */
-					uint8_t dead; /* its sessions end: removed, in state KILL,
+					uint8_t down; /* failed health checks. Likewise */
+					uint8_t dead; /* end its sessions: removed, in state KILL,
 					                 or down with resets. Likewise */
 				};
 				uint16_t unwell; /* dead or down */
 			};
 		};
-		uint32_t flags; /* all of the above: each packet asks, in one comparison */
+		uint32_t flags; /* all of the above, for one comparison per packet */
 	};
 };
 _Static_assert(sizeof(struct endpoint) == SY_CACHE_LINE, "one line a server");
@@ -107,70 +105,70 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "as the bits of flags"
 #define ENDPOINT_LIMITED(bits)                ((uint32_t)(bits) << 8)
 #define ENDPOINT_UNWELL                       0xffff0000u
 
-/* The service of a server that an earlier process had but this configuration does not. */
+/* The service id of a server that is no longer configured. */
 #define SERVICE_NONE UINT32_MAX
 
-/* How a service distributes new sessions, as configured. */
+/* How a service distributes new sessions. */
 struct policy {
 	uint8_t scheduler; /* Steelyard__Forwarder__V1__Scheduler */
 	uint8_t hash_on;   /* Steelyard__Forwarder__V1__HashOn */
 	bool one_packet;
-	bool sloppy_tcp;     /* packets of no session may create one */
+	bool sloppy_tcp;     /* midstream packets may create a session */
 	uint16_t slow_start; /* seconds; 0: none */
 	struct {
 		uint16_t timeout; /* seconds; 0: none */
 		uint8_t prefix4, prefix6;
 	} persistence;
 	uint32_t max_sessions; /* 0: no limit */
-	/* Sessions that each client begins; 0: no limit. */
+	/* New sessions of each client; 0: no limit. */
 	uint32_t client_per_second, client_burst;
-	uint32_t client_sessions; /* of a client, at once; 0: no limit */
+	uint32_t client_sessions; /* max sessions of a client; 0: no limit */
 	uint8_t client_address;   /* Steelyard__Forwarder__V1__ClientAddress */
-	bool keep_client_options; /* clients' TOA options reach the servers */
+	bool keep_client_options; /* do not blank clients' TOA options */
 	uint8_t resets;           /* enum policy_resets */
 	uint8_t syn_defence;      /* enum policy_defence */
 	uint16_t access;          /* id of its access list + 1; 0: none */
-	uint8_t mark;             /* DSCP of packets to its servers + 1; 0: they keep theirs */
+	uint8_t mark;             /* DSCP of packets to servers + 1; 0: unchanged */
 	uint8_t when_unavailable; /* enum sy_unavailable */
 };
 
-/* When SYNs are answered by cookies (docs/design/0025-syn-defence.md). */
+/* When SYNs are answered by cookies or challenges (docs/design/0025-syn-defence.md). */
 enum policy_defence { DEFENCE_OFF, DEFENCE_ALWAYS, DEFENCE_AUTO };
 
-/* When both ends of TCP sessions are reset. */
+/* When sessions reset both ends. */
 enum policy_resets { RESETS_EXPIRED = 1, RESETS_DOWN = 2, RESETS_UNKNOWN = 4 };
 
-/* A service as the slow path sees it: immutable, swapped under RCU. */
+/* A service as the slow path reads it: immutable, swapped under RCU. */
 struct service {
 	uint32_t id;
 	uint16_t timeout[SESSION_STATES]; /* seconds */
 	struct policy policy;
 	struct pool *pool, *backups;     /* backups may be NULL */
 	struct table_cache *table_cache; /* of the pools' tables */
-	/* Its key as a client's tuple: dport is its vport, sport its last_port, src is empty. */
+	/* Its key as a client's tuple: dport is vport, sport is last_port, src is empty. */
 	struct sy_tuple anyone;
-	bool one_way; /* its servers answer past the forwarder */
+	bool one_way; /* the servers' answers bypass the forwarder */
 };
 
-/* Clients are distributed over the local addresses by this many buckets. */
+/* Number of buckets that distribute clients over the local addresses. */
 #define LOCAL_BUCKETS 2048
 
 /* Local addresses of one family, for choosing a port: immutable, swapped under RCU. */
 struct local_set {
 	unsigned count;
-	uint8_t home[LOCAL_BUCKETS]; /* by local_bucket(): the index of a client's address */
+	uint8_t home[LOCAL_BUCKETS]; /* by local_bucket(): index of the clients' address */
 	struct sy_addr addr[MAX_LOCALS];
 	uint8_t id[MAX_LOCALS];
 };
 
-/* The client's bucket, by a keyed hash: clients cannot choose to share one. */
+/* The client's bucket, by a keyed hash: clients cannot choose their bucket. */
 static inline unsigned local_bucket(const struct sy_addr *client)
 {
 	return sy_slot_hash(client) % LOCAL_BUCKETS;
 }
 
-/* Packets, bytes and sessions of one server, counted by one worker. bytes: of IP packets as they
- * came. */
+/* Packets, bytes and sessions of one server at one worker. bytes: of IP packets before
+ * rewriting. */
 struct traffic {
 	uint64_t packets_in, bytes_in, packets_out, bytes_out;
 	uint64_t created, ended;
@@ -187,11 +185,11 @@ static inline void traffic_count(struct traffic *t, enum session_direction from,
 	}
 }
 
-/* A worker's share of a server's state. Writer: that worker. Readers of traffic: control thread,
+/* A worker's state of a server. Writer: that worker. Readers of traffic: control thread,
  * relaxed. */
 struct server_share {
 	struct traffic traffic;
-	struct sy_tx_cache_link link; /* of its neighbour, if the server is on link */
+	struct sy_tx_cache_link link; /* its neighbour, if the server is on link */
 };
 _Static_assert(sizeof(struct server_share) == SY_CACHE_LINE, "one line a server");
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Limits as the packet path sees them (docs/design/0033-limits-in-the-path.md). The control thread
- * publishes them; workers take from their buckets.
+ * Limits as the packet path reads them (docs/design/0033-limits-in-the-path.md). The control thread
+ * publishes them; workers charge their buckets.
  *
- *     server ──▶ chain: ids of its limits ──▶ limit: rate, whom it concerns ──▶ bucket
+ * server ──▶ chain: ids of its limits ──▶ limit: rate, packets it applies to ──▶ bucket
  *
- * A limit that is put again gets another rate, and keeps its bucket.
+ * A limit that is replaced gets a new rate and keeps its bucket.
  */
 #ifndef LIMIT_H
 #define LIMIT_H
@@ -14,24 +14,23 @@
 
 #include "balance.h"
 
-#define LIMITS       65536u /* at most; ids have 16 bits */
-#define LIMIT_NAMED  8u     /* limits that name the same service, VIP or server, at most */
+#define LIMITS       65536u /* max limits; ids have 16 bits */
+#define LIMIT_NAMED  8u     /* max limits that name the same service, VIP or server */
 #define LIMIT_CHAIN  (4 * LIMIT_NAMED)
-#define LIMIT_WITHIN 64u /* prefixes of a limit by clients, at most */
+#define LIMIT_WITHIN 64u /* max prefixes of a per-client limit */
 
-/* Bits of endpoint.limited: packets of the sender's side, as 1 << enum session_direction; and new
- * sessions. */
+/* Bits of endpoint.limited: 1 << enum session_direction for packets of that side; new sessions. */
 #define LIMITED_SESSIONS 4u
-/* And whose packets go through the event device, likewise. */
+/* Packets of that side take the event device. */
 #define LIMITED_QUEUED(from) (16u << (from))
-/* Its packets need the number of their service: some port is shaped. */
+/* Packets need the id of their service: some port is shaped. */
 #define LIMITED_SHAPED 8u
-/* Packets of clients get the DSCP of their service. */
+/* Clients' packets get the DSCP of their service. */
 #define LIMITED_DSCP 64u
 
 enum limit_unit { LIMIT_BYTES, LIMIT_PACKETS, LIMIT_SESSIONS };
 
-/* The clients that have buckets of their own. */
+/* Which clients have buckets of their own. */
 struct limit_clients {
 	struct sy_limit_table *table;
 	struct sy_limit_key mask[2]; /* of a client's network; [0]: IPv6, [1]: IPv4 */
@@ -45,58 +44,58 @@ struct limit_clients {
 /* Immutable; swapped under RCU. */
 struct limit {
 	struct sy_limit_rate rate;
-	struct limit_clients *clients; /* NULL: one bucket for all */
-	uint32_t line;                 /* numbers the rates of all limits as they come, from 1 */
+	struct limit_clients *clients; /* NULL: one bucket for all clients */
+	uint32_t line;                 /* sequence number over all rates of all limits, from 1 */
 	uint16_t id;
-	uint8_t engine : 3; /* enum sy_limit_engine; SY_LIMIT_ATOMIC: its packets go through the
-	                       event device */
+	uint8_t engine : 3; /* enum sy_limit_engine; SY_LIMIT_ATOMIC: by the event device */
 	uint8_t unit : 2;   /* enum limit_unit */
-	uint8_t sides : 2;  /* whose packets, as in endpoint.limited */
-	uint8_t marks : 1;  /* packets above it get the DSCP; else they are dropped */
+	uint8_t sides : 2;  /* directions, as in endpoint.limited */
+	uint8_t marks : 1;  /* set the DSCP of packets above it, instead of dropping them */
 	uint8_t dscp;
-	uint8_t header; /* LIMIT_BYTES: bytes that a packet counts besides its own */
-	uint8_t least;  /* LIMIT_BYTES: that it counts at least */
+	uint8_t header; /* LIMIT_BYTES: bytes added to each packet's size */
+	uint8_t least;  /* LIMIT_BYTES: min size of a packet */
 	uint16_t zero;
-	uint32_t first_line; /* of its bucket */
+	uint32_t first_line; /* line of the bucket's first rate */
 	struct sy_balance *balance;
-	uint32_t width; /* control thread: about how many servers it concerns */
-	bool ends;      /* control thread: its id is free once no worker holds it */
+	uint32_t width; /* control thread: estimate of the number of servers it applies to */
+	bool ends;      /* control thread: its id is free once no worker uses it */
 } __attribute__((aligned(SY_CACHE_LINE)));
 _Static_assert(offsetof(struct limit, balance) <= SY_CACHE_LINE, "a packet reads one line");
 
-/* When did a packet take from the bucket without going through the device? */
+/* When was the bucket charged by packets that bypassed the device? */
 enum limit_beside {
-	LIMIT_BESIDE_NONE, /* not for a second at least */
+	LIMIT_BESIDE_NONE, /* not for at least a second */
 	LIMIT_BESIDE_NOW,  /* since the last limits_tick() */
 	LIMIT_BESIDE_LATELY,
 };
 
-/* A limit's bucket; it does not share its line. With SY_LIMIT_ATOMIC, who has received a packet
- * from the device uses it alone, unless others may do so too. Readers of both: workers, relaxed. */
+/* A limit's bucket, on a cache line of its own. With SY_LIMIT_ATOMIC the worker that has received a
+ * packet from the device uses it exclusively, unless by_chains or by_workers is set. Readers of
+ * both: workers, relaxed. */
 struct limit_bucket {
 	struct sy_limit limit;
-	uint8_t by_chains;  /* not all chains that have the limit have the same lead. Writer:
-	                       control thread */
+	uint8_t by_chains;  /* not all chains with the limit have the same lead. Writer: control
+	                       thread */
 	uint8_t by_workers; /* enum limit_beside. Writers: workers (LIMIT_BESIDE_NOW), and the
 	                       control thread by compare-and-swap (limits_tick()) */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
-/* What one worker has seen of a limit. Writer: the worker; readers of counts: relaxed. */
+/* A limit's state at one worker. Writer: the worker; readers of counts: relaxed. */
 struct limit_share {
 	struct sy_limit_counts passed, above, unlimited;
-	uint64_t local;      /* of its bucket: see sy_limit_charge() */
-	uint32_t line;       /* of the limit that it used last */
+	uint64_t local;      /* units of the bucket that the worker holds: see sy_limit_charge() */
+	uint32_t line;       /* line of the limit used last */
 	uint32_t first_line; /* likewise */
 };
 _Static_assert(sizeof(struct limit_share) == SY_CACHE_LINE, "one line a limit and worker");
 
-/* The limits that a server's packets meet: immutable, shared by servers, retired under RCU. Those
- * that drop come first, so that what they refuse leaves the others alone; each group by id. */
+/* The limits of a server: immutable, shared by servers, retired under RCU. Those that drop come
+ * first, so that a refused packet is not charged elsewhere; each group is sorted by id. */
 struct limit_chain {
-	uint8_t drops, sessions, marks; /* in this order in id[] */
-	uint8_t sides;                  /* of all of them: endpoint.limited */
-	uint16_t lead; /* of those that ask for the event device, the widest: its id is the flow's
-	                  number */
+	uint8_t drops, sessions, marks; /* numbers of each kind, in this order in id[] */
+	uint8_t sides;                  /* directions of all limits: endpoint.limited */
+	uint16_t lead; /* the widest limit that needs the event device: its id is the flow's number
+	                */
 	void *model;   /* control thread */
 	uint16_t id[];
 };
@@ -106,7 +105,8 @@ static inline unsigned limit_chain_count(const struct limit_chain *c)
 	return c->drops + c->sessions + c->marks;
 }
 
-/* A client's network as a key of the limit's table; false: the limit does not concern it. */
+/* The key of a client's network in the limit's table. Returns false if the limit does not apply to
+ * it. */
 static inline bool limit_client_key(const struct limit_clients *c, const struct sy_addr *client,
                                     struct sy_limit_key *key)
 {
@@ -122,7 +122,7 @@ static inline bool limit_client_key(const struct limit_clients *c, const struct 
 	return within;
 }
 
-/* Units that a packet of `len` bytes of IP takes. */
+/* Units that a packet of `len` bytes of IP costs. */
 static inline uint64_t limit_cost(const struct limit *l, uint16_t len)
 {
 	if (l->unit != LIMIT_BYTES)

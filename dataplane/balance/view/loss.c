@@ -8,15 +8,15 @@
 
 /* Per worker. */
 struct losses {
-	uint64_t began_ns; /* when the last session was begun with */
+	uint64_t began_ns; /* when the last session was added */
 	struct loss_place {
-		uint64_t session; /* slot << 32 | record, + 1; 0: none any more */
-		uint64_t name;    /* of that session's client and server, or of the last one's */
+		uint64_t session; /* slot << 32 | record, + 1; 0: ended */
+		uint64_t name;    /* hash of that session's client and server, or the last one's */
 		uint64_t began_ns;
-		uint32_t left;  /* segments */
-		uint32_t acked; /* by the server, if acks */
+		uint32_t left;  /* segments left to watch */
+		uint32_t acked; /* acknowledged by the server, if acks */
 		bool acks;
-		uint8_t lost; /* counted segments */
+		uint8_t lost; /* segments counted as lost */
 		struct loss_side side[2];
 	} place[LOSS_WATCHED];
 };
@@ -36,8 +36,7 @@ static uint64_t session_name(uint8_t slot, uint32_t record)
 	return ((uint64_t)slot << 32 | record) + 1;
 }
 
-/* A client and a server. IPv6 clients have as many addresses as they like behind one prefix of 64
- * bits. */
+/* Hash of a client and a server. For IPv6 of the client's /64. */
 static uint64_t pair_name(const struct session *s)
 {
 	uint64_t client = sy_addr_is_v4(&s->client) ? s->client.d[1] : s->client.d[0];
@@ -45,7 +44,7 @@ static uint64_t pair_name(const struct session *s)
 	                   s->server ^ UINT64_C(0xbf58476d1ce4e5b9));
 }
 
-/* However many sessions a client has with a server, they have one place. */
+/* All sessions of a client and a server share one entry. */
 static struct loss_place *place_of(struct sy_worker *w, const struct session *s)
 {
 	return &balance_worker_of(w)->losses->place[pair_name(s) % LOSS_WATCHED];
@@ -61,17 +60,18 @@ void loss_begin(struct sy_worker *w, uint8_t slot, uint32_t record, struct sessi
 	bool recent = w->now_ns - p->began_ns < LOSS_OLD_NS;
 	bool taken = p->session && p->session != session && recent;
 	bool repeats = p->name == name && p->lost == LOSS_MOST && recent;
-	if (taken || repeats || s->flags & SESSION_SHIFTED) /* the client counts as we did */
+	if (taken || repeats ||
+	    s->flags & SESSION_SHIFTED) /* without SHIFTED, both ends use one numbering */
 		return;
 	if (!SY_READ(((const struct sy_balance *)w->app)->server_delay[s->server]))
-		return; /* what is late cannot be told from what is lost */
+		return; /* late and lost segments cannot be distinguished */
 	l->began_ns = w->now_ns;
 	*p = (struct loss_place){
 	        .session = session, .name = name, .began_ns = w->now_ns, .left = LOSS_SEGMENTS};
 	s->flags |= SESSION_WATCHED;
 }
 
-/* Was a byte of [from, to) missing? It is not any more. *since: since when. */
+/* Fills the missing bytes in [from, to). Returns whether any was missing; *since: since when. */
 static bool holes_fill(struct loss_side *s, uint32_t from, uint32_t to, uint64_t *since)
 {
 	bool any = false;
@@ -82,7 +82,7 @@ static bool holes_fill(struct loss_side *s, uint32_t from, uint32_t to, uint64_t
 			continue;
 		any = true;
 		*since = h->at_ns;
-		/* What is filled in the middle leaves the upper part. */
+		/* Filled in the middle: keep the upper part. */
 		if ((int32_t)(h->to - to) > 0)
 			h->from = to;
 		else if ((int32_t)(from - h->from) > 0)
@@ -93,7 +93,7 @@ static bool holes_fill(struct loss_side *s, uint32_t from, uint32_t to, uint64_t
 	return any;
 }
 
-/* Notes that bytes were overtaken, in the place of the oldest ones if there is none left. */
+/* Adds a hole, in place of the oldest if all entries are used. */
 static void holes_add(struct loss_side *s, uint32_t from, uint32_t to, uint64_t now_ns)
 {
 	struct loss_hole *at = &s->hole[0];
@@ -140,16 +140,17 @@ void loss_count(struct sy_worker *w, uint8_t slot, uint32_t record, struct sessi
 	uint64_t session = session_name(slot, record);
 	struct loss_place *p = place_of(w, s);
 	struct loss_side *server = &p->side[SESSION_SERVER];
-	if (p->session != session) { /* another one has its place, or it is an earlier process's */
+	if (p->session != session) { /* reused, or of an earlier process */
 		s->flags &= (uint8_t)~SESSION_WATCHED;
 		return;
 	}
 	if (tcp->flags & (SY_TCP_SYN | SY_TCP_RST)) {
-		if (from == SESSION_CLIENT || tcp->flags & SY_TCP_RST) /* not a repeated answer */
+		if (from == SESSION_CLIENT ||
+		    tcp->flags & SY_TCP_RST) /* not a retransmitted SYN-ACK */
 			place_leave(p, s);
 		return;
 	}
-	if (from == SESSION_CLIENT && !server->known) { /* it acknowledges the server's SYN */
+	if (from == SESSION_CLIENT && !server->known) { /* the ACK of the server's SYN */
 		server->known = true;
 		server->next = ntohl(tcp->ack);
 	}
@@ -158,11 +159,11 @@ void loss_count(struct sy_worker *w, uint8_t slot, uint32_t record, struct sessi
 		p->acked = ntohl(tcp->ack);
 		p->acks = true;
 	}
-	if (payload > 1) { /* a single byte may probe a closed window, or whether we live */
+	if (payload > 1) { /* a single byte may be a probe of the window or a keep-alive */
 		struct delay_share *share = &balance_worker_of(w)->delays->share[s->server];
 		enum loss_sign sign = loss_note(&p->side[from], ntohl(tcp->seq), payload, w->now_ns,
 		                                SY_READ(b->server_delay[s->server]));
-		/* The server has it: its acknowledgement was lost towards the client. */
+		/* The server has it: only its acknowledgement was lost towards the client. */
 		bool got = from == SESSION_CLIENT && p->acks &&
 		           (int32_t)(ntohl(tcp->seq) + payload - p->acked) <= 0;
 		SY_COUNT(share->segments, 1);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rates of the packets that the forwarder originates: see originated_rate.h. */
+/* Rate limits of originated packets: see originated_rate.h. */
 #include <sy_post.h>
 
 #include "balance.h"
 
 #define SECOND_NS UINT64_C(1000000000)
-/* Longer stalls do not matter: by then a receive queue has lost packets. */
+/* Cap: after a longer stall the receive queue has lost packets anyway. */
 #define LAG_MAX_NS (10 * SECOND_NS)
-/* A class saves up tokens for this part of a second, a network a quarter of a class's tokens, but
- * each at least BURST_MIN, which is more than the tokens that are randomly missing. */
+/* Bursts: a class saves tokens for 1/BURST_PART second, a network for 1/NETWORK_SHARE of that, each
+ * at least BURST_MIN, which exceeds the tokens that are randomly missing. */
 #define BURST_PART    10
 #define NETWORK_SHARE 4
 #define BURST_MIN     8
 #define MISSING       4  /* a full bucket misses 0 to MISSING - 1 tokens */
-#define NETWORK_RATE  10 /* of a class's rate, a network gets this part */
-#define V4_NETWORK    24 /* bits of a receiver's address that name its network */
+#define NETWORK_RATE  10 /* a network gets 1/NETWORK_RATE of a class's rate */
+#define V4_NETWORK    24 /* prefix bits that identify the receiver's network */
 #define V6_NETWORK    48
 
 /* Packets per second of the whole forwarder. */
@@ -34,7 +34,8 @@ static uint64_t burst_of(uint64_t tokens)
 	return tokens > BURST_MIN ? tokens : BURST_MIN;
 }
 
-/* Nobody outside can tell which tokens were taken for others (CVE-2020-25705). */
+/* Randomizes the burst: remote hosts cannot infer how many tokens others consumed
+ * (CVE-2020-25705). */
 static uint64_t tokens_missing(const struct sy_balance *b, const struct sy_worker *w)
 {
 	return sy_hash_mix(w->now_ns ^ b->key.k[3], b->key.k[6]) % MISSING;
@@ -50,9 +51,9 @@ static struct originated_bucket *bucket_of(struct sy_worker *w, enum originated_
 	                                                        ORIGINATED_NETWORKS];
 }
 
-/* Takes one token that costs cost_us of a bucket that holds `burst` of them, and those of the lag:
- * packets that waited for a worker are charged as if it had taken them when they came. What is
- * saved during a lag is spent_us below zero. */
+/* Consumes a token of cost_us from a bucket with a burst of `burst` tokens, and of those saved
+ * during the lag: packets that waited for the worker are charged as of their arrival. Time saved
+ * during a lag is spent_us below zero. */
 static bool bucket_charge(struct originated_bucket *k, uint32_t now_us, uint32_t cost_us,
                           uint32_t burst, uint32_t lag_us)
 {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which server a client prefix is bound to: one table for all workers, without locks.
+ * Bindings of client prefixes to servers: one table for all workers, without locks.
  *
- *     bucket    | head slot | place | place | … |    eight 64-bit entries, one cache line
+ *     bucket    | head | entry | entry | … |    eight 64-bit entries, one cache line
  *     entry     | tag, 24 bits | server id, 24 bits | second, 16 bits |    0: empty
  *
- * The tag is a keyed hash of prefix and service. Every entry is inserted at the head slot: the
- * worker copies the present head entry into a place, then exchanges the head for its own entry. So
+ * The tag is a keyed hash of prefix and service. Every entry is inserted at the head: the worker
+ * copies the present head to another position, then exchanges the head for its own entry. So
  * insertions into a bucket are serialized. If two workers insert the same prefix, the second one
- * fails, looks again, and finds the first one's choice.
+ * fails, searches again, and finds the first one's choice.
  */
 #include <stdlib.h>
 
@@ -86,7 +86,7 @@ static bool entry_swap(uint64_t *at, uint64_t from, uint64_t to)
 	                                   __ATOMIC_SEQ_CST);
 }
 
-/* Is the entry still valid: not expired, and its server eligible? */
+/* Is the entry valid: not expired, and its server eligible? */
 static bool entry_is_live(const struct sy_balance *b, uint64_t word, const struct service *s,
                           uint32_t now)
 {
@@ -96,7 +96,7 @@ static bool entry_is_live(const struct sy_balance *b, uint64_t word, const struc
 	       SY_READ(e->eligible) && (!SY_READ(e->backup) || s->pool->eligible == 0);
 }
 
-/* Is the entry empty or no longer of use? */
+/* Is the entry empty, expired or invalid? */
 static bool entry_is_over(const struct sy_balance *b, uint64_t word, uint32_t now)
 {
 	if (word == 0)
@@ -140,7 +140,7 @@ static bool key_matches(const struct sy_balance *b, const struct key *k, uint64_
 	return entry_tag(word) == k->tag && b->endpoint[entry_server(word)].service == k->service;
 }
 
-/* Restarts the entry's timeout. False: another thread changed it meanwhile. */
+/* Restarts the entry's timeout. Returns false if another thread has changed it. */
 static bool entry_renew(uint64_t *at, uint64_t word, uint32_t now)
 {
 	uint64_t renewed = entry_make(entry_tag(word), entry_server(word), now);
@@ -162,8 +162,8 @@ uint32_t persist_find(struct sy_balance *b, const struct service *s, const struc
 	return SERVER_NONE;
 }
 
-/* Looks for the prefix in the whole bucket, and removes its entries that are refused or not valid.
- * False: an entry changed meanwhile. */
+/* Searches the bucket for the prefix, and removes its entries that are refused or invalid. Returns
+ * false if an entry changed meanwhile. */
 static bool bucket_clear(struct sy_balance *b, const struct key *k, const struct service *s,
                          uint32_t refused, uint32_t now, uint32_t *found)
 {
@@ -180,7 +180,7 @@ static bool bucket_clear(struct sy_balance *b, const struct key *k, const struct
 	return true;
 }
 
-/* The place for the present head entry: an empty or useless one, else the oldest one. */
+/* The position for the present head: an empty or invalid entry, otherwise the oldest. */
 static uint64_t *bucket_victim(struct sy_balance *b, struct bucket *bucket, uint32_t now,
                                uint64_t *held)
 {
@@ -218,8 +218,7 @@ uint32_t persist_bind(struct sy_balance *b, const struct service *s, const struc
 		}
 		if (entry_swap(head, first, entry_make(k.tag, server, now)))
 			return server;
-		/* The head entry may have been removed for good meanwhile: its copy must not
-		 * stay. */
+		/* The head may have been removed meanwhile: its copy must not stay. */
 		if (place)
 			entry_swap(place, first, 0);
 	}

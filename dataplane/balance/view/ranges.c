@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 /*
- * A range that contains a port begins at or before it: it is the last range that does, or one that
- * encloses that. A range that ended before another begins encloses neither that one nor any later
- * one. This also holds for overlapping ranges, which may occur between two steps of a transaction.
+ * Links each range to the one that encloses it. A port's range is the last one that begins at or
+ * before it, or one that encloses that. A range that ended before another begins encloses neither
+ * that one nor any later one, even if ranges overlap, as between two steps of a transaction.
  */
 static void ranges_nest(struct ranges *r)
 {

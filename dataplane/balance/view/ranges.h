@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The services with many ports of one VIP and protocol: an immutable list, whose ranges are nested
- * or disjoint. All ports are the range from 0 to 65535. Depends on base alone.
+ * The services with many ports of one VIP and protocol: an immutable list of nested or disjoint
+ * ranges. "All ports" is 0 to 65535. Depends on base alone.
  */
 #ifndef RANGES_H
 #define RANGES_H
@@ -16,19 +16,19 @@ struct range {
 	uint32_t outer;       /* index of the enclosing range; RANGE_NONE: none */
 };
 
-/* Sorted by first port; of ranges with the same first port, the wider comes first. */
+/* Sorted by first port; of equal ones the wider comes first. */
 struct ranges {
 	uint32_t count;
 	struct range range[];
 };
 
-/* Copies of a list: with the range added, replacing one with the same ports; or without the range
- * of this id and ports. from may be NULL: empty. The result has count 0 if it is empty; NULL: no
- * memory. Free with free(). */
+/* Returns a copy of a list with the range added, replacing one with the same ports; or without the
+ * range of this id and ports. from may be NULL: empty. The result may have count 0; NULL: no
+ * memory. Free it with free(). */
 struct ranges *ranges_with(const struct ranges *from, uint16_t first, uint16_t last, uint32_t id);
 struct ranges *ranges_without(const struct ranges *from, uint16_t first, uint16_t last,
                               uint32_t id);
-/* The service of the narrowest range that contains the port, RANGE_NONE: none. */
+/* The service of the narrowest range that contains the port; RANGE_NONE: none. */
 uint32_t ranges_find(const struct ranges *r, uint16_t port);
 
 /* The sort order of the list. */

@@ -51,7 +51,7 @@ void repeat_prefetch(const struct repeats *r, uint64_t hash)
 	__builtin_prefetch(line_of(r, hash), 1);
 }
 
-/* Empties the generations between the line's newest second and this one. */
+/* Clears the generations between the line's newest second and this one. */
 static void line_advance(struct line *line, uint32_t now)
 {
 	uint32_t passed = now - line->second;
@@ -70,7 +70,7 @@ static uint16_t *bit_find(struct line *line, uint32_t second, unsigned bit, uint
 bool repeat_note(struct repeats *r, uint64_t hash, uint32_t now)
 {
 	struct line *line = line_of(r, hash);
-	/* The low bits chose the line. */
+	/* the low bits chose the line */
 	const unsigned bit[2] = {(unsigned)((hash >> 32 & 0xffff) * BITS >> 16),
 	                         (unsigned)((hash >> 48) * BITS >> 16)};
 	uint16_t mask[2];

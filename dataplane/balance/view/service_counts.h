@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a worker counts of a service where no session carries a packet yet. Writer: the worker;
- * readers: relaxed. */
+/* A service's counters for packets without a session. Writer: the worker; readers: relaxed. */
 #ifndef SERVICE_COUNTS_H
 #define SERVICE_COUNTS_H
 
@@ -9,8 +8,8 @@
 /* Why a packet to a service began no session. */
 enum refusal {
 	REFUSED_NO_SESSION, /* a TCP segment that begins no connection */
-	REFUSED_SERVER,     /* no server takes it */
-	REFUSED_FULL,       /* no place in the table, no local port, or the worker is behind */
+	REFUSED_SERVER,     /* no server accepts it */
+	REFUSED_FULL,       /* table full, no local port, or the worker is behind */
 	REFUSED_OTHER,
 	REFUSALS
 };
@@ -18,14 +17,13 @@ enum refusal {
 struct service_counts {
 	uint64_t begun; /* sessions */
 	uint64_t refused[REFUSALS];
-	/* The SYN defence: SYNs answered by a cookie or challenge; what returned one; what did not.
-	 */
+	/* SYN defence: SYNs answered by a cookie or challenge; valid answers; invalid ones. */
 	uint64_t answered, right, wrong;
 } __attribute__((aligned(SY_CACHE_LINE)));
 _Static_assert(sizeof(struct service_counts) == SY_CACHE_LINE, "one line a service and worker");
 
-/* Dropped packets of a service, by reason: 20 000 services take 13 MB of a worker's address space,
- * and memory only where something was dropped. */
+/* Drops of a service by reason: 20 000 services use 13 MB of a worker's address space, and memory
+ * only for services with drops. */
 struct service_drops {
 	uint64_t packets[SY_DROP_COUNT];
 };

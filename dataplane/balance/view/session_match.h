@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a session means together with its endpoint: its tuples on both sides, whether it is alive,
+ * Interprets a session together with its endpoint: its tuples on both sides, whether it is alive,
  * how its packets are rewritten, and whether a packet belongs to it. Part of balance.h.
  */
 #ifndef SESSION_MATCH_H
@@ -10,8 +10,8 @@
 
 #include "balance.h"
 
-/* The port that the client asked for, and the server's port. Most endpoints name them; otherwise
- * they are in the session's cold half, which is read only then. */
+/* The VIP's port of the session, and the server's. Most endpoints name them; otherwise they are in
+ * the session's cold half, which is read only then. */
 static inline uint16_t session_vport(const struct endpoint *e, const struct session_cold *cold)
 {
 	return SY_LIKELY(e->vport) ? e->vport : cold->vport;
@@ -55,20 +55,20 @@ static inline struct sy_tuple session_server_tuple(const struct sy_balance *b,
 	                         s->local_port, e->proto};
 }
 
-/* True if the server's packets bypass us: its sessions have no tuple for them, and their states
- * follow the client's packets alone. */
+/* Do the server's packets bypass the forwarder? Then its sessions have no tuple for them, and their
+ * states follow the client's packets alone. */
 static inline bool endpoint_is_one_way(const struct endpoint *e)
 {
 	return e->mode == MODE_DR || e->mode == MODE_IPIP;
 }
 
-/* Its server or local address is gone: it ends at its next packet or at the next sweep. */
+/* Is its server or local address gone? Then it ends at its next packet or at the next sweep. */
 static inline bool session_is_dead(const struct sy_balance *b, const struct session *s)
 {
 	return SY_READ(b->endpoint[s->server].dead) || SY_READ(b->local_removed[s->local]);
 }
 
-/* In state SESSION_RESET_BY_*: the side that is said to have sent the reset. */
+/* In state SESSION_RESET_BY_*: the side in whose name the reset came. */
 static inline enum session_direction session_challenged_side(const struct session *s)
 {
 	return s->state == SESSION_RESET_BY_CLIENT ? SESSION_CLIENT : SESSION_SERVER;
@@ -79,7 +79,7 @@ static inline bool session_is_challenged(const struct session *s)
 	return s->state == SESSION_RESET_BY_CLIENT || s->state == SESSION_RESET_BY_SERVER;
 }
 
-/* Do plain packets from this side without SYN, FIN or RST leave the session's state as it is? */
+/* Do plain packets from this side without SYN, FIN or RST leave the session's state unchanged? */
 static inline bool session_is_steady(const struct session *s, enum session_direction from)
 {
 	const uint32_t both = 1u << SESSION_ESTABLISHED | 1u << SESSION_UDP_BOTH_WAYS;
@@ -88,8 +88,8 @@ static inline bool session_is_steady(const struct session *s, enum session_direc
 	return states >> s->state & 1;
 }
 
-/* Seconds that a session may be idle. A FIN without acknowledgement may be forged, and does not
- * shorten the timeout. One-way sessions see no acknowledgements: there the FIN's number decides. */
+/* The session's idle timeout in seconds. A FIN without acknowledgement may be forged, and does not
+ * shorten it. One-way sessions see no acknowledgements: there the FIN's number decides. */
 static inline uint16_t session_timeout(const struct service *service, const struct session *s)
 {
 	bool closing = s->state == SESSION_FIN_WAIT || s->state == SESSION_CLOSING;
@@ -97,7 +97,7 @@ static inline uint16_t session_timeout(const struct service *service, const stru
 	return service->timeout[closing && !acked ? SESSION_ESTABLISHED : s->state];
 }
 
-/* True if its server is down and the session may begin again on another server: a UDP client that
+/* Is its server down, and may the session begin again on another one? That is a UDP client that
  * keeps sending, or a SYN that was never answered. */
 static inline bool session_is_lost(const struct sy_balance *b, const struct session *s,
                                    enum session_direction from)
@@ -107,7 +107,7 @@ static inline bool session_is_lost(const struct sy_balance *b, const struct sess
 	        s->state == SESSION_UDP_BOTH_WAYS || s->state == SESSION_SYN_SENT);
 }
 
-/* A packet's new addresses and ports under FNAT and NAT; l3_delta is not filled in. */
+/* A packet's new addresses and ports under FNAT and NAT, without l3_delta. */
 static inline struct sy_rewrite session_rewrite(const struct sy_balance *b, const struct session *s,
                                                 const struct session_cold *cold,
                                                 const struct endpoint *e,
@@ -141,8 +141,8 @@ struct match_context {
 	const struct sy_tuple *tuple;
 };
 
-/* Has a SNAT session this tuple? Its endpoint names no server: the pair record has the other end.
- */
+/* Does a SNAT session have this tuple? Its endpoint names no server: the pair record has the other
+ * end. */
 static inline bool session_has_snat_tuple(const struct sy_balance *b, const struct session *s,
                                           const struct session_cold *cold,
                                           const struct sy_tuple *tuple, enum session_direction side)
@@ -170,7 +170,7 @@ session_has_tuple_with(const struct sy_balance *b, const struct session *s,
 	       sy_addr_equal(&t->src, &e->addr) && sy_addr_equal(&t->dst, session_local(b, s, e));
 }
 
-/* The same for a plain packet of this family, whose endpoint's form is of that family too. */
+/* The same for a plain packet, if its family is that of the endpoint's transmit mode. */
 static inline __attribute__((always_inline)) bool
 session_has_plain_tuple(const struct sy_balance *b, const struct session *s,
                         const struct endpoint *e, const uint8_t *frame, unsigned plain, bool v4,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* SNAT: which hosts are inside. */
+/* SNAT: finds the rule of an inside host. */
 #include "snat.h"
 
 #include <stdlib.h>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * SNAT: inside hosts talk to remotes from the addresses of a pool. See docs/design/0013-snat.md. A
- * rule has a service's id, for its timeouts, and one server id per protocol, which its sessions
- * name. Neither has an address. The workers read all rules from one immutable object, swapped under
- * RCU.
+ * SNAT: inside hosts talk to remotes from the addresses of a pool (docs/design/0013-snat.md). A
+ * rule has a service id, for timeouts, and a server id per protocol, for its sessions. Neither has
+ * an address. Workers read all rules from one immutable object, swapped under RCU.
  */
 #ifndef SNAT_H
 #define SNAT_H
@@ -11,7 +10,7 @@
 #include "address_set.h"
 #include "balance.h"
 
-#define SNAT_PREFIXES 4096u /* of all rules together */
+#define SNAT_PREFIXES 4096u /* max prefixes of all rules */
 
 enum snat_protocol { SNAT_TCP, SNAT_UDP, SNAT_ICMP, SNAT_ICMPV6, SNAT_PROTOCOLS };
 
@@ -32,14 +31,14 @@ struct snat_place {
 	uint16_t rule; /* index */
 };
 
-/* A NULL pointer instead: there are no rules. */
+/* NULL pointers to it: no rules. */
 struct snat {
-	unsigned lengths;    /* how many prefix lengths there are */
-	uint8_t length[128]; /* the longest first */
-	uint32_t mask;       /* places − 1; at most half are taken */
+	unsigned lengths;    /* number of different prefix lengths */
+	uint8_t length[128]; /* longest first */
+	uint32_t mask;       /* number of entries − 1; at most half are used */
 	struct snat_place *place;
 	struct snat_rule *rule;
-	unsigned sources;         /* NAT servers that are inside hosts */
+	unsigned sources;         /* number of NAT servers that are inside hosts */
 	struct sy_source *source; /* sorted as bytes */
 };
 
@@ -47,14 +46,14 @@ struct snat {
 
 /* The rule of an inside host; NULL: not inside. */
 const struct snat_rule *snat_find(const struct snat *snat, const struct sy_addr *addr);
-/* Is the packet from an inside host to one that is not? Multicast and link-local addresses do not
- * count as outside. */
+/* Is the packet from an inside host to an outside one? Multicast and link-local addresses are not
+ * outside. */
 bool snat_matches(const struct snat *snat, const struct sy_tuple *t);
-/* Is a NAT server's packet its own traffic, from a port that is no service's? */
+/* Is a NAT server's packet its own traffic, from a port without a service? */
 bool snat_is_of_inside(const struct snat *snat, const struct sy_tuple *t);
 /* Does an echo belong to a session: a request to a remote, or a reply to the pool? */
 bool snat_is_echo(const struct sy_view *v, bool to_pool);
-/* Sets the tuple's ports of an echo: the id takes the place of the port that SNAT changes. */
+/* Sets the ports of an echo's tuple: its id is the port that SNAT changes. */
 void snat_echo_ports(struct sy_view *v, bool to_pool);
 
 void snat_free(void *snat);

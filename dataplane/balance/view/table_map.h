@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Zeroed memory of tables that are sized for the most there may be. */
+/* Zeroed memory for tables that are sized for the maximum. */
 #ifndef TABLE_MAP_H
 #define TABLE_MAP_H
 
 #include <stddef.h>
 #include <sys/mman.h>
 
-/* Takes no memory until it is touched. NULL: there is no address space. */
+/* Pages use no memory until touched. Returns NULL without address space. */
 static inline void *table_map(size_t count, size_t size)
 {
 	void *p = mmap(NULL, count * size, PROT_READ | PROT_WRITE,

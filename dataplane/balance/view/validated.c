@@ -7,12 +7,12 @@
 
 #define BUCKETS (1u << 16)
 #define WORDS   8
-/* The places of a bucket that clients without a proof may take. */
+/* The words of a bucket available to clients that a challenge has not validated. */
 #define SEEN_WORDS 4
 /* Buckets per tick: the whole table takes 21 s, far less than the 18 hours that 16 bits of seconds
  * express. */
 #define TICK_BUCKETS 64
-/* A session of a client without a proof renews its word if it is older than this. */
+/* A session of such a client renews its word if it is older than this. */
 #define SEEN_RENEWED 60
 
 struct bucket {
@@ -45,7 +45,7 @@ void validated_destroy(struct validated *p)
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-/* A client as a word says. */
+/* The decoded word of a client. */
 struct client {
 	uint32_t tag;
 	uint16_t second;
@@ -82,7 +82,7 @@ static uint16_t client_age(const struct client *c, uint32_t now)
 	return age > UINT16_MAX - SEEN_RENEWED ? 0 : age;
 }
 
-/* Is it known no longer, or the word empty? */
+/* Is the word empty or expired? */
 static bool client_is_over(const struct client *c, uint32_t now)
 {
 	return (!c->validated && c->credit == 0 && c->proofs == 0) ||
@@ -99,7 +99,7 @@ static uint32_t tag_of(uint64_t client)
 	return (uint32_t)(client >> 32);
 }
 
-/* The client's word; NULL: it is not known. */
+/* The client's word; NULL: none. */
 static uint64_t *word_find(const struct validated *p, uint64_t client, uint32_t now,
                            struct client *c)
 {
@@ -113,9 +113,9 @@ static uint64_t *word_find(const struct validated *p, uint64_t client, uint32_t 
 	return NULL;
 }
 
-/* A place for a client that is not known; NULL: there is none. Clients without a proof only take
- * the places of their like, of which the one that was used least lately gives way. Others take
- * those too, before that of any validated one. */
+/* A word for a new client; NULL: none. Clients that a challenge has not validated replace only
+ * their like, the least recently used one. Validated clients replace these first, then the oldest
+ * validated one. */
 static uint64_t *word_place(const struct validated *p, uint64_t client, uint32_t now,
                             bool validated)
 {
@@ -186,7 +186,7 @@ void validated_add_seen(struct validated *p, uint64_t client, unsigned credits, 
 	struct client c;
 	uint64_t *word = word_find(p, client, now, &c);
 	if (word && c.credit >= credits && client_age(&c, now) < SEEN_RENEWED)
-		return; /* most: other workers need not get the line again */
+		return; /* most calls: do not take the cache line from other workers */
 	if (!word)
 		word = word_place(p, client, now, false);
 	if (!word)
