@@ -5,7 +5,7 @@
 #include "probe.h"
 #include "runtime.h"
 
-#define CLAIM_WAIT_MS 2000 /* for a predecessor to release its claims */
+#define CLAIM_WAIT_MS 2000 /* max wait until a predecessor releases its claims */
 
 static bool prefix_holds(const struct sy_link_addr *prefix, const struct sy_addr *addr)
 {
@@ -18,8 +18,8 @@ static bool prefix_holds(const struct sy_link_addr *prefix, const struct sy_addr
 	return bits % 8 == 0 || (prefix->addr.b[bytes] ^ addr->b[bytes]) >> (8 - bits % 8) == 0;
 }
 
-/* The interface that answers for an IPv6 address: the port on whose network the address lies, else
- * the first port that has a kernel interface. */
+/* The interface that answers neighbour solicitations for an IPv6 address: the port on whose network
+ * the address lies, otherwise the first port with a kernel interface. */
 static int answering_ifindex(const struct sy_runtime *rt, const struct sy_addr *addr)
 {
 	if (sy_addr_is_v4(addr))
@@ -49,7 +49,7 @@ bool address_is_answered_on(const struct sy_runtime *rt, const struct sy_addr *a
 			return true;
 		connected = true;
 	}
-	return ifindex && !connected; /* on no port's network: every request is answered */
+	return ifindex && !connected; /* on no port's network: answer every request */
 }
 
 static int source_steer(struct sy_runtime *rt, const struct sy_source *source, bool on)
@@ -203,7 +203,8 @@ void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr)
 	}
 	announce_forget(rt, addr);
 	probe_forget(rt, addr);
-	/* Remove the claim first: while the address is still steered, the kernel sees no packet. */
+	/* Remove the claim first: while the address is still steered, the kernel sees none of its
+	 * packets. */
 	int rc = rt->claims ? sy_claims_remove(rt->claims, addr) : 0;
 	if (rc)
 		sy_log(SY_LOG_WARN, "runtime", "address %s cannot be given back to the kernel: %s",
@@ -222,7 +223,7 @@ int sy_address_serve(struct sy_runtime *rt, const struct sy_addr *addr,
 	int first = 0;
 	if (rt->remembering)
 		return -EBUSY;
-	if (probe_has(rt, addr)) /* another host has it; later all its packets come */
+	if (probe_has(rt, addr)) /* another host uses it: claim it later */
 		return 0;
 	for (unsigned i = 0; i < rt->ports; i++) {
 		struct sy_director *d = port_director(rt->port[i]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How this host or network already uses an address that the balancer is to take. */
+/* Finds how this host or its networks already use an address that the balancer is to claim. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -7,16 +7,16 @@
 #include "route.h"
 #include "runtime.h"
 
-/* Claims of IPv6 addresses are /128 on a port's interface. The mirror still shows them for a moment
- * after their release. */
+/* Is this a claim? Claims of IPv6 addresses are /128 on a port's interface, which the mirror still
+ * shows for a moment after their release. */
 static bool is_claim(const struct sy_runtime *rt, const struct sy_link_addr *at)
 {
 	return !sy_addr_is_v4(&at->addr) && at->prefix_len == 128 &&
 	       port_by_ifindex(rt, at->ifindex) != SY_PORT_NONE;
 }
 
-/* Cached, as there may be thousands of claims among the addresses, and thousands of servers to
- * check. Without memory the list stays empty. */
+/* Caches the host's own addresses: the mirror may have thousands of claims among its addresses, and
+ * there may be thousands of servers to check. Without memory the list stays empty. */
 static void own_renew(struct sy_runtime *rt)
 {
 	struct sy_addr *own = realloc(rt->own, (rt->connected_count + 1) * sizeof(*own));
@@ -80,7 +80,7 @@ enum sy_address_use sy_address_use(struct sy_runtime *rt, const struct sy_addr *
 
 /* ---- sources that no packet of another host has ---------------------------------------------- */
 
-/* Appends the broadcast addresses of an interface's IPv4 network. Networks of one or two addresses
+/* Appends the broadcast addresses of an interface's IPv4 networks. Networks of one or two addresses
  * have none (RFC 3021). */
 static unsigned broadcasts_add(const struct sy_link_addr *at, struct sy_addr *out)
 {

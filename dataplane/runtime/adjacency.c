@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Next hops and on-link neighbours with their MACs (adjacency.h): path.c takes them for its hops,
- * the mirror publishes their MACs, transmit.c reads them. */
+/* Next hops and on-link neighbours with their MAC addresses (adjacency.h). path.c refers to them as
+ * hops, the mirror publishes their MACs, transmit.c reads them. */
 #include <stdlib.h>
 
 #include "runtime.h"
@@ -82,7 +82,7 @@ static void record_end(struct sy_runtime *rt, uint32_t index)
 		at = &a->record[*at].next;
 	__atomic_store_n(at, r->next, __ATOMIC_RELEASE);
 	r->owner = a;
-	r->port = SY_PORT_NONE; /* a reader at this record and the tick no longer match it */
+	r->port = SY_PORT_NONE; /* readers of this record, and the tick, no longer match it */
 	sy_rcu_retire(rt, r, record_reuse);
 }
 
@@ -98,10 +98,10 @@ static void record_set_link(struct sy_runtime *rt, struct adjacency *r, enum adj
 	__atomic_store_n(&r->link, link, __ATOMIC_RELEASE);
 	__atomic_fetch_add(&rt->links_changed, 1, __ATOMIC_RELEASE);
 	if (adjacency_link_state(before) == ADJACENCY_PENDING)
-		workers_neighbour_changed(rt); /* packets may wait for this neighbour */
+		workers_neighbour_changed(rt); /* packets may be queued for this neighbour */
 }
 
-/* Asks at most once a second each, to avoid a loop with a kernel that keeps dropping the entry. */
+/* Asks the kernel at most once a second per neighbour: it may keep dropping the entry. */
 static void record_manage(struct sy_runtime *rt, struct adjacency *r)
 {
 	const struct port *port = rt->port[r->port];
@@ -110,7 +110,7 @@ static void record_manage(struct sy_runtime *rt, struct adjacency *r)
 		return;
 	r->asked = now;
 	if (!rt->mirror || !port->ifindex) {
-		record_set_link(rt, r, ADJACENCY_FAILED, NULL); /* no kernel to ask */
+		record_set_link(rt, r, ADJACENCY_FAILED, NULL); /* there is no kernel interface */
 		return;
 	}
 	r->managed = !sy_mirror_neigh_manage(rt->mirror, port->ifindex, &r->addr);
@@ -156,7 +156,7 @@ void adjacency_publish(struct sy_runtime *rt, unsigned port, const struct sy_nei
 		return;
 	r->known = !gone;
 	if (gone) {
-		r->managed = false; /* the deleted entry was the managed one */
+		r->managed = false; /* the deleted kernel entry was the managed one */
 		record_set_link(rt, r, ADJACENCY_PENDING, NULL);
 		if (r->refs)
 			record_manage(rt, r);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Neighbours by (port, address), with the MAC of each: gateways and, for on-link routes, the
- * destinations themselves. The control thread writes; workers look up without a lock. Records sit
- * in a fixed array, chained by hash. An unlinked record keeps its link and is reused only after a
- * grace period.
+ * Neighbours by (port, address) with their MAC addresses: gateways and, for on-link routes, the
+ * destinations. Writer: control thread; workers look up without a lock. Records are in a fixed
+ * array, chained by hash. An unlinked record keeps its link, and is reused only after a grace
+ * period.
  */
 #ifndef ADJACENCY_H
 #define ADJACENCY_H
@@ -15,7 +15,7 @@ struct sy_runtime;
 
 #define ADJACENCY_NONE 0
 #define ADJACENCIES    65536
-/* An on-link neighbour idle for longer than this is handed back to the kernel; seconds. */
+/* Idle time after which an on-link neighbour is released to the kernel; seconds. */
 #define ADJACENCY_IDLE_S 120
 
 enum adjacency_state { ADJACENCY_PENDING, ADJACENCY_VALID, ADJACENCY_FAILED };
@@ -26,14 +26,14 @@ struct adjacency {
 	                  Writer: control thread; readers: workers */
 	uint32_t next; /* index of the next in the hash chain, 0: end. Likewise */
 	uint32_t used; /* second of the last packet. Writers: workers, relaxed */
-	/* Used by the control thread only. */
+	/* Private to the control thread. */
 	struct adjacencies *owner;
-	uint32_t refs;  /* paths that have it as a hop */
-	uint32_t asked; /* second when the kernel was last asked to manage it */
+	uint32_t refs;  /* paths with this hop */
+	uint32_t asked; /* second of the last request to the kernel */
 	uint8_t port;
-	bool managed; /* the kernel has been asked */
+	bool managed; /* the kernel was requested to keep it resolved (NTF_EXT_MANAGED) */
 	bool known;   /* the kernel has an entry */
-	bool fixed;   /* from the static configuration */
+	bool fixed;   /* from static configuration */
 } __attribute__((aligned(SY_CACHE_LINE)));
 _Static_assert(sizeof(struct adjacency) == SY_CACHE_LINE, "one line a neighbour");
 
@@ -59,7 +59,7 @@ static inline uint32_t adjacency_bucket(const struct adjacencies *a, unsigned po
 	       ADJACENCIES;
 }
 
-/* ADJACENCY_NONE if unknown. Any thread, under RCU. */
+/* Returns ADJACENCY_NONE if there is no record. Any thread, under RCU. */
 static inline uint32_t adjacency_find(const struct adjacencies *a, unsigned port,
                                       const struct sy_addr *addr)
 {
@@ -69,7 +69,7 @@ static inline uint32_t adjacency_find(const struct adjacencies *a, unsigned port
 	return i;
 }
 
-/* A packet goes to this neighbour now; `second` as in `used`. Any worker. */
+/* Marks the neighbour as used; `second` as in `used`. Any worker. */
 static inline void adjacency_use(struct adjacency *r, uint32_t second)
 {
 	if (__atomic_load_n(&r->used, __ATOMIC_RELAXED) != second)
@@ -78,21 +78,22 @@ static inline void adjacency_use(struct adjacency *r, uint32_t second)
 
 int adjacencies_open(struct adjacencies **out);
 void adjacencies_close(struct adjacencies *a);
-/* Finds or makes the record of a path's hop and keeps it until adjacency_drop(). ADJACENCY_NONE:
- * the table is full. */
+/* Finds or creates the record of a path's hop, and references it until adjacency_drop(). Returns
+ * ADJACENCY_NONE if the table is full. */
 uint32_t adjacency_acquire(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr);
 void adjacency_drop(struct sy_runtime *rt, uint32_t index);
-/* A worker has packets for a neighbour that is not in the table. */
+/* Creates the record of a neighbour for which a worker has queued packets, and requests its
+ * resolution. */
 void adjacency_resolve(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr);
-/* Applies the kernel's report about a neighbour on a port. */
+/* Applies a kernel report about a neighbour on a port. */
 void adjacency_publish(struct sy_runtime *rt, unsigned port, const struct sy_neigh *neigh,
                        bool gone);
-/* From the static configuration; false: the table is full. */
+/* Adds a neighbour of the static configuration. Returns false if the table is full. */
 bool adjacency_fix(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr,
                    const uint8_t mac[6]);
-/* The port's interface was deleted, and the kernel's neighbour entries with it. */
+/* The port's interface was deleted, and with it the kernel's neighbour entries. */
 void adjacencies_lose(struct sy_runtime *rt, unsigned port);
-/* Once a second: asks the kernel for neighbours in use and releases the others. */
+/* Once a second: renews requests for neighbours in use and releases the others. */
 void adjacencies_tick(struct sy_runtime *rt);
 
 #endif

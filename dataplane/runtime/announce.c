@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Announcements of claimed addresses: gratuitous ARP (RFC 5227, section 3), as request and as
- * reply, and unsolicited neighbour advertisements (RFC 4861, section 7.2.6). The kernel answers for
- * these addresses but does not announce them: arp_notify and ndisc_notify cover addresses of
- * interfaces. Neighbours that knew another node's MAC address learn this node's at once.
+ * Announces claimed addresses: gratuitous ARP (RFC 5227 3) as request and as reply, and unsolicited
+ * neighbour advertisements (RFC 4861 7.2.6). Neighbours that have another node's MAC address learn
+ * this node's at once. The kernel answers for these addresses but does not announce them:
+ * arp_notify and ndisc_notify cover addresses of interfaces.
  */
 #include <arpa/inet.h>
 #include <linux/if_ether.h>
@@ -18,7 +18,7 @@
 #include "runtime.h"
 
 #define TIMES    4  /* sent after 0, 1, 3 and 7 s: a neighbour may ignore an early one */
-#define RATE     64 /* addresses a tick: 640 a second */
+#define RATE     64 /* max announcements per tick: 640 a second */
 #define TICK_NS  UINT64_C(100000000)
 #define ND_LEN   32 /* an advertisement with its option */
 #define FRAME_V6 ND_FRAME_LEN(ND_LEN)
@@ -53,7 +53,7 @@ static void announcement_add(struct sy_runtime *rt, const struct sy_addr *addr, 
 		unsigned capacity = a->capacity ? 2 * a->capacity : 64;
 		struct announcement *more = realloc(a->list, capacity * sizeof(*more));
 		if (!more)
-			return; /* neighbours learn the MAC later, by asking */
+			return; /* neighbours learn the MAC address later, by ARP or ND */
 		a->list = more;
 		a->capacity = capacity;
 	}
@@ -74,7 +74,7 @@ struct announce_on {
 static void announce_claim(void *ctx, const struct sy_addr *addr)
 {
 	const struct announce_on *on = ctx;
-	/* announcement_send() checks whether this port answers for the address. */
+	/* announcement_send() checks whether this port answers for the address */
 	announcement_add(on->rt, addr, on->port);
 }
 
@@ -113,7 +113,7 @@ static void advertisement_write(uint8_t frame[FRAME_V6], const struct sy_addr *a
 	icmp[4] = 0x20; /* override: replace the cached MAC */
 	memcpy(icmp + 8, addr->b, 16);
 	icmp[24] = ND_OPT_TARGET_LINKADDR;
-	icmp[25] = 1; /* length: 8 bytes */
+	icmp[25] = 1; /* option length: 8 bytes */
 	memcpy(icmp + 26, mac, 6);
 	nd_frame_end(frame, ND_LEN);
 }
@@ -159,8 +159,8 @@ static void announcement_send(struct sy_runtime *rt, const struct announcement *
 	}
 }
 
-/* Sends what is due, at most RATE of a tick, of which `sent` are gone: first times, or repetitions.
- * Returns how many are gone then. */
+/* Sends due announcements, at most RATE per tick, of which `sent` were used. again: repetitions, or
+ * first announcements. Returns how many are used then. */
 static unsigned announcements_send(struct sy_runtime *rt, uint64_t now, bool first, unsigned sent)
 {
 	struct announcements *a = rt->announcements;
@@ -186,7 +186,7 @@ void announcements_tick(struct sy_runtime *rt)
 		ready = ready && (rt->port[i]->bound || rt->port[i]->gone);
 	if (!a || !ready)
 		return;
-	/* Neighbours that have heard nothing yet come before those that hear it again. */
+	/* First announcements come before repetitions. */
 	announcements_send(rt, now, false, announcements_send(rt, now, true, 0));
 	for (unsigned i = 0; i < a->count; i++)
 		if (a->list[i].sent < TIMES)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Gives a list of blocked sources to all flow directors, in pieces between which the control thread
- * does its other work. */
+/* Distributes a list of blocked sources to all flow directors, in pieces: the control thread does
+ * other work in between. */
 #include <errno.h>
 #include <stdlib.h>
 

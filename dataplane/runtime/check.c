@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Health-check marks, and the interfaces that lead to their servers. */
+/* Health checks: marks of servers, and the interfaces towards them. */
 #include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +13,9 @@ struct mark {
 };
 
 struct marks {
-	struct sy_checks *checks; /* NULL: not available */
+	struct sy_checks *checks; /* NULL: unavailable */
 	void *tree;               /* of struct mark */
-	uint32_t generation;      /* of the routes that were last followed */
+	uint32_t generation;      /* generation of the routes that were last resolved */
 	bool attached;
 	char refusal[300]; /* empty: none */
 };
@@ -42,7 +42,7 @@ static unsigned interfaces_list(const struct sy_runtime *rt, int ifindex[SY_MAX_
 	return n;
 }
 
-/* The interface by which a client's packet for the server would leave; 0: none, or no kernel
+/* The interface by which a client's packet leaves for the server; 0: none, or no kernel
  * interface. */
 static int interface_find(const struct sy_runtime *rt, const struct sy_check *c)
 {
@@ -94,7 +94,7 @@ void marks_verify(struct sy_runtime *rt, const struct sy_verify *v)
 		sy_checks_verify(m->checks, ifindex, interfaces_list(rt, ifindex), v);
 }
 
-/* NULL: out of memory. */
+/* Returns NULL without memory. */
 static struct marks *marks_get(struct sy_runtime *rt)
 {
 	struct sy_error err = {0};

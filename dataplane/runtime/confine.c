@@ -15,12 +15,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* In the environment, for what this process executes: a filter of this version is in force. */
+/* Environment variable for executed programs: a filter of this version is installed. */
 #define MARK         "STEELYARD_FILTER"
 #define MARK_VERSION "1"
-#define FILTERS_MAX  16 /* in force, with those of the service manager: then none is added */
+#define FILTERS_MAX                                                                                \
+	16 /* filters installed, including the service manager's, from which on none is added */
 
-/* What no version of the forwarder will need. */
+/* System calls that no version of the forwarder needs. */
 static const int denied[] = {
 #ifndef __SANITIZE_ADDRESS__ /* the leak checker traces its own threads */
         SCMP_SYS(ptrace),
@@ -57,12 +58,12 @@ static const int denied[] = {
         SCMP_SYS(personality),
 };
 
-/* clone() with one of these is unshare(). */
+/* clone() with one of these flags is an unshare(). */
 static const unsigned long namespaces[] = {CLONE_NEWNS,    CLONE_NEWUTS, CLONE_NEWIPC,
                                            CLONE_NEWUSER,  CLONE_NEWPID, CLONE_NEWNET,
                                            CLONE_NEWCGROUP};
 
-/* What a worker of AF_XDP ports needs: kicks, sleep and waking, time, memory, logs, its end. */
+/* System calls of a worker of AF_XDP ports: kicks, sleep and waking, time, memory, logs, exit. */
 static const int allowed[] = {
         SCMP_SYS(sendto),
         SCMP_SYS(recvfrom),
@@ -111,7 +112,7 @@ static const int allowed[] = {
 #endif
 };
 
-static struct sock_fprog worker_program; /* written before workers begin; len 0: none */
+static struct sock_fprog worker_program; /* written before workers start; len 0: none */
 static enum sy_confine mode;
 
 /* ---- building -------------------------------------------------------------------------------- */
@@ -121,7 +122,7 @@ static uint32_t refusal(enum sy_confine how)
 	return how == SY_CONFINE_TRAP ? SCMP_ACT_TRAP : SCMP_ACT_ERRNO(EPERM);
 }
 
-/* A filter as the kernel takes it, which costs nothing when a worker begins. */
+/* Compiles a filter ahead of time, so that installing it in a worker is cheap. */
 static int program_make(scmp_filter_ctx filter, struct sock_fprog *out)
 {
 	int fd = memfd_create("filter", MFD_CLOEXEC);
@@ -150,7 +151,8 @@ static int process_rules(scmp_filter_ctx f, enum sy_confine how)
 	for (unsigned i = 0; i < SY_ARRAY_LEN(namespaces) && rc == 0; i++)
 		rc = seccomp_rule_add(f, refusal(how), SCMP_SYS(clone), 1,
 		                      SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces[i], namespaces[i]));
-	/* Its flags lie in memory, where a filter cannot look. The C library then uses clone(). */
+	/* clone3() has its flags in memory, which a filter cannot read. The C library falls back to
+	 * clone(). */
 	return rc == 0 ? seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0) : rc;
 }
 
@@ -193,13 +195,13 @@ static int program_install(const struct sock_fprog *program)
 {
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return -errno;
-	/* The kernel logs what it refuses. */
+	/* The kernel logs refused calls. */
 	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_LOG, program) < 0
 	               ? -errno
 	               : 0;
 }
 
-/* For tests: a call that is not allowed ends the process. */
+/* For tests: a refused call ends the process. */
 static void on_trap(int number, siginfo_t *info, void *context)
 {
 	char text[120];

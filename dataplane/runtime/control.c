@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A peer is read only while it has no request or reply under way. Request and reply alternate, so
- * each peer has at most one frame and one reply in memory. Bytes that it sends meanwhile wait in
- * the kernel.
+ * The control socket. A peer is not read while a request or reply of it is pending: each peer has
+ * at most one frame and one reply in memory. Bytes that it sends meanwhile wait in the kernel.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -20,24 +19,24 @@
 #include "runtime.h"
 
 #define PEERS_MAX      32
-#define PEERS_RESERVED 8 /* for root, this process's user and the agent's */
-#define PEERS_OF_USER  8 /* of each other user */
-#define CHECK_S        1 /* between checks of frames that have stopped */
-#define SILENT_NS      (10 * UINT64_C(1000000000)) /* in the middle of a frame */
-#define FRAME_NS       (60 * UINT64_C(1000000000)) /* for a whole frame */
+#define PEERS_RESERVED 8 /* reserved for root, this process's user and the agent's */
+#define PEERS_OF_USER  8 /* max of each other user */
+#define CHECK_S        1 /* between checks for stalled frames */
+#define SILENT_NS      (10 * UINT64_C(1000000000)) /* max silence in the middle of a frame */
+#define FRAME_NS       (60 * UINT64_C(1000000000)) /* max duration of a frame */
 
 struct sy_control_peer {
 	struct sy_control *control;
 	struct sy_control_peer *next;
 	int fd;
-	uint32_t user;              /* that connected */
+	uint32_t user;              /* uid of the peer */
 	bool reserved;              /* may use the reserved connections */
-	uint64_t first_ns, last_ns; /* when the frame's first and latest bytes came */
-	bool busy;                  /* a request awaits its reply */
-	bool ending;                /* no more reads; closed after the last reply */
-	bool in_serve;              /* peer_serve() is running and will do the rest */
+	uint64_t first_ns, last_ns; /* arrival of the frame's first and latest bytes */
+	bool busy;                  /* a request is being processed */
+	bool ending;                /* no further reads; close after the last reply */
+	bool in_serve;              /* peer_serve() is running and will continue */
 	struct frame_reader reader;
-	uint8_t *out; /* reply, not all of it written yet */
+	uint8_t *out; /* rest of a reply */
 	size_t out_len, out_done;
 	void *data;
 };
@@ -47,7 +46,7 @@ struct sy_control {
 	struct sy_control_handler handler;
 	struct sy_control_access access;
 	struct sy_control_peer *peers;
-	unsigned peer_count, refused; /* refused since the last check */
+	unsigned peer_count, refused; /* connections refused since the last check */
 	int fd, spare_fd, timer_fd;
 	char path[108];
 };
@@ -76,7 +75,7 @@ static void peer_break(struct sy_control_peer *p, const char *text)
 		c->handler.broken(c->handler.ctx, p, text);
 }
 
-/* Writes as much as the socket takes. A failed peer is marked as ending. */
+/* Writes as much as the socket accepts. Marks a failed peer as ending. */
 static void peer_write(struct sy_control_peer *p)
 {
 	while (p->out_done < p->out_len) {
@@ -120,7 +119,7 @@ static void peer_frame(struct sy_control_peer *p, enum frame_state state)
 	}
 }
 
-/* Reads until a request is under way, the socket is empty, or the peer has had its share. */
+/* Reads until a request is complete, the socket is empty, or the peer has used its share. */
 static void peer_read(struct sy_control_peer *p)
 {
 	for (unsigned i = 0; i < 16 && !p->busy && !p->ending && !p->out_len; i++) {
@@ -153,7 +152,7 @@ static void peer_serve(void *ctx)
 	struct sy_control_peer *p = ctx;
 	struct pollfd now = {.fd = p->fd, .events = POLLIN | POLLOUT};
 	bool hung_up = poll(&now, 1, 0) > 0 && (now.revents & (POLLHUP | POLLERR)) &&
-	               (p->busy || p->out_len); /* else a read finds the end */
+	               (p->busy || p->out_len); /* otherwise a read finds the end of the stream */
 	p->in_serve = true;
 	if (!hung_up) {
 		peer_write(p);
@@ -181,7 +180,7 @@ int sy_control_reply(struct sy_control_peer *peer, const uint8_t *bytes, size_t 
 	peer->out_len += sizeof(head) + len;
 	peer->busy = false;
 	if (!peer->in_serve)
-		peer_wait(peer); /* the next turn writes: the peer must outlive this call */
+		peer_wait(peer); /* written in the next iteration: the peer outlives this call */
 	return 0;
 }
 
@@ -211,7 +210,7 @@ static void control_check(void *ctx)
 		next = p->next;
 		if (p->busy || p->ending || p->out_len || !frame_is_cut(&p->reader))
 			continue;
-		/* This thread may have been busy: what has come meanwhile counts. */
+		/* This thread may have been busy: read what has arrived meanwhile first. */
 		p->in_serve = true;
 		peer_read(p);
 		now = sy_clock_ns();
@@ -233,7 +232,7 @@ static int control_check_begin(struct sy_control *c)
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
-/* Whether this user may have one more connection. */
+/* May this user have another connection? */
 static bool peer_is_welcome(const struct sy_control *c, const struct sy_control_peer *one)
 {
 	unsigned same = 0, others = 0;
@@ -277,8 +276,8 @@ static void control_accept(void *ctx)
 	if (fd >= 0) {
 		peer_add(c, fd);
 	} else if ((errno == EMFILE || errno == ENFILE) && c->spare_fd >= 0) {
-		/* No descriptor is left. Use the spare one to accept and close the connection, or
-		 * epoll would report it for ever. */
+		/* Out of descriptors: use the spare one to accept and close the connection, or
+		 * epoll would report it forever. */
 		close(c->spare_fd);
 		fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC);
 		if (fd >= 0)
@@ -289,7 +288,7 @@ static void control_accept(void *ctx)
 	}
 }
 
-/* Removes a socket file on which no process listens: a killed process left it. */
+/* Removes the socket file of a killed process: one without a listener. */
 static int path_clear(const struct sockaddr_un *sun, struct sy_error *err)
 {
 	struct stat st;
@@ -312,7 +311,7 @@ static int path_clear(const struct sockaddr_un *sun, struct sy_error *err)
 	               sun->sun_path);
 }
 
-/* In a container, the group may have no number to give: then the socket is this user's alone. */
+/* In a container the group may have no id: then the socket is this user's alone. */
 static void path_share(const char *path, uint32_t group)
 {
 	if (group == SY_NOBODY)

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* A CPU is shared from a sixteenth of the time spent waiting, until a thirty-second. */
+/* A CPU counts as shared from 1/16 of the time spent waiting for it, until that falls to 1/32. */
 #define SHARED_FROM  16
 #define SHARED_UNTIL 32
 
@@ -25,7 +25,7 @@ uint64_t cpu_wait_ns(int fd)
 
 void cpu_wait_note(struct cpu_wait *c, uint64_t waited_ns, uint64_t now_ns)
 {
-	/* A counter that could not be read is 0. */
+	/* a counter that could not be read is 0 */
 	uint64_t waited = waited_ns > c->waited_ns ? waited_ns - c->waited_ns : 0;
 	uint64_t total = now_ns - c->at_ns;
 	c->waited_ns += waited;

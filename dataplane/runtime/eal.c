@@ -15,7 +15,7 @@
 
 #include "runtime.h"
 
-/* EAL's last complaint, for the error text when it fails to start. */
+/* EAL's last message, for the error text if it fails to start. */
 static char last_complaint[160];
 
 static ssize_t log_write(void *cookie, const char *text, size_t len)
@@ -26,7 +26,7 @@ static ssize_t log_write(void *cookie, const char *text, size_t len)
 		shown--;
 	if (error)
 		snprintf(last_complaint, sizeof(last_complaint), "%.*s", shown, text);
-	/* Its warnings are mostly about missing features that were not requested. */
+	/* its warnings are mostly about features that were not requested */
 	if (shown)
 		sy_log(error ? SY_LOG_WARN : SY_LOG_DEBUG, "eal", "%.*s", shown, text);
 	return (ssize_t)len;
@@ -75,7 +75,7 @@ static unsigned long huge_free_mb(void)
 	return mb;
 }
 
-/* The page size that vm.nr_hugepages counts in. */
+/* The page size to which vm.nr_hugepages refers. */
 static unsigned long huge_page_kb(void)
 {
 	unsigned long kb = 0;
@@ -175,7 +175,7 @@ int cores_check(const char *list, struct sy_error *err)
 	return 0;
 }
 
-/* Keeps the control thread's CPUs; EAL would pin it to one. */
+/* Keeps the control thread's affinity; EAL would pin it to one CPU. */
 static void main_lcore(char *out, size_t cap)
 {
 	unsigned core[CPU_SETSIZE];
@@ -208,11 +208,11 @@ static int huge_check(const struct sy_runtime_options *o, struct sy_error *err)
 }
 
 /*
- * DPDK's drivers are libraries in a folder of their own. EAL opens every installed one, some 130.
- * That takes several times as long as the rest of its start, and no option prevents it. AF_XDP
- * needs none of them. EAL asks for the folder by stat64(); if no other port is wanted, this
- * function replaces the C library's and answers that the folder does not exist. An EAL that asks in
- * another manner loads them all. The packet pool's own driver is linked (meson.build).
+ * DPDK's drivers are shared objects in a folder. EAL loads all of them, some 130, which takes
+ * several times as long as the rest of its start, and no option prevents it. AF_XDP needs none. EAL
+ * looks for the folder by stat64(): if no other port is configured, this replacement of the C
+ * library's function hides the folder. An EAL that looks otherwise loads them all. The mempool
+ * driver is linked (meson.build).
  */
 #define DRIVER_FOLDER "/dpdk/pmds-"
 static bool drivers_hidden;
@@ -226,7 +226,7 @@ int stat64(const char *path, struct stat64 *out)
 	return fstatat64(AT_FDCWD, path, out, 0);
 }
 
-/* A runtime without ports belongs to a test, which adds its own ports. */
+/* A runtime without ports belongs to a test, which adds its own. */
 static bool drivers_wanted(const struct sy_runtime_options *o)
 {
 	bool wanted = o->ports == 0;
@@ -250,7 +250,7 @@ int eal_start(const struct sy_runtime_options *o, struct sy_error *err)
 	if (rc)
 		return rc;
 	struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
-	setrlimit(RLIMIT_MEMLOCK, &limit); /* for UMEMs; if refused, binding reports it */
+	setrlimit(RLIMIT_MEMLOCK, &limit); /* for UMEMs; if this fails, binding reports it */
 	rc = log_redirect();
 	if (rc)
 		return sy_fail(err, -rc, "redirecting EAL's log");
@@ -261,7 +261,7 @@ int eal_start(const struct sy_runtime_options *o, struct sy_error *err)
 	memcpy(instance, o->instance, sizeof(instance));
 	snprintf(memory, sizeof(memory), "%u", o->memory_mb);
 	argv[argc++] = "steelyard";
-	/* No files, so instances do not interfere. */
+	/* without files, instances do not interfere */
 	argv[argc++] = o->huge ? "--in-memory" : "--no-shconf";
 	argv[argc++] = "--no-telemetry";
 	argv[argc++] = "--log-level=warning";
@@ -286,7 +286,7 @@ int eal_start(const struct sy_runtime_options *o, struct sy_error *err)
 	if (rc < 0)
 		return sy_fail(err, rte_errno, "EAL does not start: %s (%s)",
 		               rte_strerror(rte_errno), last_complaint);
-	rmdir(rte_eal_get_runtime_dir()); /* empty, as there are no files; EAL would leave it */
+	rmdir(rte_eal_get_runtime_dir()); /* EAL leaves this empty directory */
 	started = true;
 	return 0;
 }

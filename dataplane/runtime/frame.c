@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#define PIECE 16384 /* first capacity of a body; then it doubles */
+#define PIECE 16384 /* initial capacity of a body, doubled as needed */
 
 size_t frame_want(struct frame_reader *r, uint8_t **where)
 {
@@ -46,7 +46,7 @@ enum frame_state frame_add(struct frame_reader *r, size_t n, size_t max)
 
 void frame_next(struct frame_reader *r)
 {
-	if (r->capacity > PIECE) { /* a large frame is rare: free its memory */
+	if (r->capacity > PIECE) { /* large frames are rare: free the memory */
 		free(r->body);
 		r->body = NULL;
 		r->capacity = 0;

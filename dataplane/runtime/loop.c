@@ -11,7 +11,7 @@
 
 struct watch {
 	struct watch *next;
-	int fd; /* −1: unwatched; freed at the end of the turn, when no event can name it */
+	int fd; /* −1: unwatched; freed at the end of the iteration, when no event refers to it */
 	bool timer;
 	void (*fn)(void *ctx);
 	void *ctx;
@@ -93,7 +93,7 @@ static void wake_consumed(void *ctx)
 	struct loop *l = ctx;
 	uint64_t count;
 	ssize_t got = read(l->wake_fd, &count, sizeof(count));
-	(void)got; /* already empty: nothing to do */
+	(void)got; /* already empty */
 }
 
 int loop_open(struct loop **out)
@@ -138,7 +138,7 @@ void loop_close(struct loop *l)
 void loop_defer(struct loop *l, void (*fn)(void *ctx), void *ctx)
 {
 	struct deferred *d = malloc(sizeof(*d));
-	if (!d) /* lost deferred work would hang its owner */
+	if (!d) /* without the deferred work its owner would hang */
 		abort();
 	*d = (struct deferred){.fn = fn, .ctx = ctx};
 	*l->last = d;
@@ -160,7 +160,8 @@ int loop_every(struct loop *l, unsigned period_ms, void (*fn)(void *ctx), void *
 	return rc;
 }
 
-/* Runs only work deferred before this turn, so work in pieces does not starve the rest. */
+/* Runs only work deferred before this iteration, so that work in pieces does not starve the
+ * rest. */
 static void deferred_run(struct loop *l)
 {
 	struct deferred *d = l->first;

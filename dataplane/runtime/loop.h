@@ -10,17 +10,18 @@ struct loop;
 int loop_open(struct loop **out);
 void loop_close(struct loop *l);
 int loop_watch(struct loop *l, int fd, void (*fn)(void *ctx), void *ctx);
-/* Changes the events to wait for (EPOLL…), initially EPOLLIN; hang-ups are always reported. */
+/* Changes the events to wait for (EPOLL…), initially EPOLLIN. Hang-ups are always reported. */
 void loop_want(struct loop *l, int fd, unsigned events);
 void loop_unwatch(struct loop *l, int fd);
 void loop_defer(struct loop *l, void (*fn)(void *ctx), void *ctx);
 int loop_every(struct loop *l, unsigned period_ms, void (*fn)(void *ctx), void *ctx);
-/* One turn: runs deferred work, then what is ready. Waits at most timeout_ms (−1: no limit). */
+/* One iteration: runs deferred work, then handlers of ready descriptors. Waits at most timeout_ms
+ * (−1: no limit). */
 int loop_poll(struct loop *l, int timeout_ms);
-/* Any thread, and signal handlers. */
+/* Any thread and signal handlers. */
 void loop_stop(struct loop *l);
 bool loop_is_stopped(const struct loop *l);
-/* Any thread: makes the loop take a turn. */
+/* Any thread: wakes the loop. */
 void loop_wake(struct loop *l);
 
 #endif

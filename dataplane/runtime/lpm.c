@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Longest prefix match from an address to a group, without a lock for readers: see lpm.h. */
+/* Longest prefix match from an address to a group, lock-free for readers: see lpm.h. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ static void entry_put(uint32_t *at, uint32_t entry)
 	__atomic_store_n(at, entry, __ATOMIC_RELEASE);
 }
 
-/* Replaces a leaf by a node that holds this leaf in all entries. */
+/* Replaces a leaf by a node that has this leaf in all entries. */
 static bool node_grow(struct lpm *l, uint32_t *at)
 {
 	uint32_t id = l->free;
@@ -65,7 +65,7 @@ static bool node_grow(struct lpm *l, uint32_t *at)
 	return true;
 }
 
-/* Undoes node_grow() if no prefix in the node is longer than `bits`, the path to the node. */
+/* Reverts node_grow() if no prefix in the node is longer than `bits`, the path to the node. */
 static bool node_shrink(struct lpm *l, uint32_t *at, unsigned bits)
 {
 	uint32_t *node = node_at(l, *at), id = *at & ~LPM_CHILD, leaf = node[0];
@@ -94,9 +94,9 @@ static void entries_fill(struct lpm *l, uint32_t *at, unsigned count, uint32_t l
 	}
 }
 
-/* The entries that hold a prefix, and the nodes on the path to them. */
+/* The entries of a prefix, and the nodes on the path to them. */
 struct descent {
-	uint32_t *entry[STEPS_MAX]; /* each leads to a node */
+	uint32_t *entry[STEPS_MAX]; /* each refers to a node */
 	unsigned steps;
 	uint32_t *first;
 	unsigned count;
@@ -140,7 +140,7 @@ void lpm_unset(struct lpm *l, const uint8_t *prefix, unsigned len, unsigned oute
 {
 	struct descent w;
 	if (!descent_find(l, prefix, len, &w))
-		return; /* cannot happen: a prefix that was set has its nodes */
+		return; /* unreachable: a prefix that was set has its nodes */
 	entries_fill(l, w.first, w.count, outer_len << 16 | outer_value, len, len);
 	descent_shrink(l, &w);
 }

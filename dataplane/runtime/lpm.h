@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Longest prefix match over 4- or 16-byte addresses, 16-8-8-… bits a step. Each entry is a leaf
- * (the value and the length of the longest prefix around it) or points to a further node. There is
- * one writer. Readers need no lock, but a result found during a write may be out of date, or belong
- * to another address if one write freed a node and the next write reused it. The reader must check
- * that no write began meanwhile.
+ * Longest prefix match over 4- or 16-byte addresses, by steps of 16, 8, 8, … bits. Each entry is a
+ * leaf (value and length of the longest prefix that covers it) or refers to a node. One writer.
+ * Readers are lock-free, but a result during a write may be stale, or belong to another address if
+ * one write freed a node and the next one reused it. So readers must check that no write began
+ * meanwhile.
  */
 #ifndef LPM_H
 #define LPM_H
 
 #include <stdint.h>
 
-#define LPM_NODES (1u << 18) /* 1 KB each, memory only for those in use */
+#define LPM_NODES (1u << 18) /* 1 KB each; unused ones are never touched */
 #define LPM_CHILD (1u << 31)
 
 /* Leaf: prefix length << 16 | value; 0: nothing. */
 struct lpm {
-	unsigned bytes;  /* of an address */
+	unsigned bytes;  /* bytes of an address */
 	uint32_t *root;  /* [65536] */
 	uint32_t *nodes; /* [LPM_NODES][256] */
 	uint32_t high;   /* nodes from this index on were never used */
@@ -29,8 +29,8 @@ void lpm_close(struct lpm *l);
 /* Sets the prefix to value (15 bits), whether it is new or not. Returns 0, or -ENOSPC with nothing
  * changed. */
 int lpm_set(struct lpm *l, const uint8_t *prefix, unsigned len, uint16_t value);
-/* Removes a prefix that was set. The next shorter prefix around it has length outer_len and leads
- * to outer_value (0 and 0: there is none). */
+/* Removes a prefix that was set. outer_len, outer_value: the next shorter prefix that covers it (0
+ * and 0: none). */
 void lpm_unset(struct lpm *l, const uint8_t *prefix, unsigned len, unsigned outer_len,
                uint16_t outer_value);
 

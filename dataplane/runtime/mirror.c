@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Applies the kernel mirror's reports to ports, routes and neighbours. The static configuration
- * supplies the same for ports unknown to the kernel. */
+ * supplies the same for ports without a kernel interface. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,13 +8,13 @@
 #include "reconcile.h"
 #include "route.h"
 
-#define BUDGET 256 /* messages a turn, to leave time for the control socket */
+#define BUDGET 256 /* max messages per loop iteration, to leave time for the control socket */
 
 struct vlan_link {
 	int ifindex, lower;
 };
 
-/* If a port is part of a bridge or bond, VLAN interfaces may lie on that, too. */
+/* If a port is part of a bridge or bond, VLAN interfaces may be on top of that. */
 static void ports_note_vlans(struct sy_runtime *rt)
 {
 	for (unsigned i = 0; i < rt->ports; i++) {
@@ -49,7 +49,7 @@ static void vlans_note(struct sy_runtime *rt, const struct sy_link *link, bool g
 	ports_note_vlans(rt);
 }
 
-/* A deleted interface, or one of the same name, is back. Routes over it follow. */
+/* A deleted interface, or one of the same name, has appeared. Its routes follow. */
 static unsigned port_of_link(struct sy_runtime *rt, const struct sy_link *link)
 {
 	unsigned id = port_by_ifindex(rt, link->ifindex);
@@ -81,7 +81,7 @@ static void on_link(void *ctx, const struct sy_link *link, bool gone)
 		paths_measure(rt);
 	memcpy(&mac, link->mac, sizeof(link->mac));
 	__atomic_store_n(&p->mac, mac, __ATOMIC_RELAXED);
-	if (p->gone) /* until the port is taken again */
+	if (p->gone) /* until the port is reattached */
 		return;
 	if (link->up != p->up)
 		sy_log(SY_LOG_INFO, "runtime", "port %s is %s", p->name, link->up ? "up" : "down");

@@ -21,8 +21,8 @@ static inline void frame_put_u16(uint8_t *at, uint16_t value)
 	memcpy(at, &value, sizeof(value));
 }
 
-/* A broadcast of ARP about `target`. sender: NULL in a probe (RFC 5227), so that neighbours'
- * entries stay. */
+/* Writes an ARP broadcast about `target`. sender: NULL in a probe (RFC 5227): neighbours do not
+ * change their entries. */
 static inline void arp_frame_write(uint8_t frame[ARP_FRAME_LEN], const struct sy_addr *sender,
                                    const struct sy_addr *target, const uint8_t mac[6],
                                    uint16_t operation)
@@ -45,8 +45,8 @@ static inline void arp_frame_write(uint8_t frame[ARP_FRAME_LEN], const struct sy
 	memcpy(arp + 24, target->b + 12, 4);
 }
 
-/* Begins a frame with an ICMPv6 message of len bytes, all zero, to a multicast group; from: NULL
- * for the unspecified address. Returns the message. */
+/* Begins a frame with a zeroed ICMPv6 message of len bytes to a multicast group; from: NULL for the
+ * unspecified address. Returns the message. */
 static inline uint8_t *nd_frame_begin(uint8_t *frame, unsigned len, const uint8_t mac[6],
                                       const struct sy_addr *from, const uint8_t group[16])
 {
@@ -66,7 +66,7 @@ static inline uint8_t *nd_frame_begin(uint8_t *frame, unsigned len, const uint8_
 	return ip + 40;
 }
 
-/* Sets the checksum of the message, which is complete. */
+/* Sets the checksum of the complete message. */
 static inline void nd_frame_end(uint8_t *frame, unsigned len)
 {
 	uint8_t *ip = frame + SY_ETH_LEN, *icmp = ip + 40;

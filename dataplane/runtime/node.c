@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * NUMA: tables, buffers and queues lie on the node whose CPUs run the workers. Crossing nodes
- * doubles the cost of a cache miss, and cache misses take most of a packet's time.
+ * NUMA: tables, buffers and queues are on the node of the workers' CPUs. A cache miss on another
+ * node costs twice as much, and cache misses dominate a packet's time.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -47,7 +47,7 @@ int sy_memory_near(const char *cores, unsigned workers, struct sy_error *err)
 	int n = cores_of_workers(cores, workers, core, err);
 	if (n < 0)
 		return n;
-	/* With more workers than CPUs, workers are not pinned. */
+	/* with more workers than CPUs, workers are not pinned */
 	uint64_t nodes = nodes_of("/sys/devices/system/cpu", core, (unsigned)n);
 	if (__builtin_popcountll(nodes) > 1) {
 		sy_log(SY_LOG_WARN, "runtime",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Paths: their ids, objects and MTUs, and the groups of routes with equal hops (route.h). route.c
- * calls it when routes change; workers read paths under RCU. */
+/* Paths: ids, objects and MTUs, and the groups of routes with equal hops (route.h). route.c calls
+ * this when routes change; workers read paths under RCU. */
 #include <stdlib.h>
 
 #include "route.h"
@@ -15,7 +15,7 @@ void paths_init(struct routes *r, unsigned half)
 {
 	for (unsigned i = GROUPS - 1; i; i--)
 		r->group_free[r->group_free_count++] = (uint16_t)i;
-	/* Id 0 means none, so the lower half has one id less. */
+	/* Id 0 means none: the lower half has one id less. */
 	for (unsigned i = half ? PATH_HALF : 1; i < (half + 1) * PATH_HALF; i++)
 		r->path_free[r->path_free_count++] = (uint16_t)i;
 }
@@ -33,7 +33,7 @@ static void path_end(void *ptr)
 
 static unsigned hop_port(const struct sy_runtime *rt, const struct sy_route_hop *hop)
 {
-	/* Static routes identify ports without an interface by negative numbers. */
+	/* Static routes name ports without an interface by negative numbers. */
 	return hop->ifindex < 0 ? (unsigned)-hop->ifindex - 1 : port_by_ifindex(rt, hop->ifindex);
 }
 
@@ -71,7 +71,7 @@ static struct path *path_make(struct sy_runtime *rt, const struct group *g)
 	return p;
 }
 
-/* The largest IP packet that fits through all its hops; 65535 if no hop leaves by a port. */
+/* The largest IP packet that fits through all hops; 65535 if no hop leaves by a port. */
 static uint16_t path_mtu(const struct sy_runtime *rt, const struct path *p)
 {
 	unsigned smallest = UINT16_MAX;
@@ -79,7 +79,7 @@ static uint16_t path_mtu(const struct sy_runtime *rt, const struct path *p)
 		unsigned mtu = SY_READ(rt->port[__builtin_ctz(ports)]->mtu);
 		smallest = mtu < smallest ? mtu : smallest;
 	}
-	return (uint16_t)(smallest ? smallest : 1); /* 0: stale */
+	return (uint16_t)(smallest ? smallest : 1); /* 0 would mean stale */
 }
 
 void paths_measure(struct sy_runtime *rt)
@@ -167,7 +167,7 @@ static void path_id_free(struct routes *r, uint16_t id)
 	r->paths_logged = false;
 }
 
-/* Makes a new path for the group under a new id; false: no id or no memory. */
+/* Publishes a new path for the group under a new id. Returns false without an id or memory. */
 static bool group_publish(struct sy_runtime *rt, uint16_t group)
 {
 	struct routes *r = rt->routes;
@@ -214,14 +214,14 @@ void group_change(struct sy_runtime *rt, uint16_t group, const struct sy_route *
 	group_fill(g, route);
 	group_link(r, group);
 	struct path *p = path_make(rt, g), *old = r->path[r->current[group]];
-	if (!p || !old) { /* no memory, or no path yet: the next flush makes one */
+	if (!p || !old) { /* the next flush creates one */
 		if (p)
 			path_end(p);
 		group_dirty(r, group);
 		return;
 	}
 	uint16_t id = r->current[group], mtu = path_mtu(rt, p);
-	if (r->mtu[id] > mtu) /* meanwhile, only packets that fit both paths pass */
+	if (r->mtu[id] > mtu) /* until then, only packets that fit both paths pass */
 		SY_RCU_PUBLISH(r->mtu[id], mtu);
 	SY_RCU_PUBLISH(r->path[id], p);
 	if (r->mtu[id])

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The phases of a start. For each: how long it took, how much CPU time the process used, and how
- * long the control thread waited for a CPU. The rest of the time, it waited for the kernel or
- * another process. Control thread only; a process starts once.
+ * The phases of a start: for each, its duration, the CPU time of the process, and how long the
+ * control thread waited for a CPU. The rest was spent waiting for the kernel or another process.
+ * Control thread only; a process starts once.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,7 +16,7 @@
 #include "sy_runtime.h"
 
 #define NS      UINT64_C(1000000000)
-#define SHOW_NS UINT64_C(100000) /* the log's line omits shorter phases */
+#define SHOW_NS UINT64_C(100000) /* the log line omits shorter phases */
 
 static const char *const phase_names[] = {
 #define X(id, name, help) name,
@@ -30,7 +30,7 @@ static const char *const phase_helps[] = {
 };
 
 static struct sy_phase_cost cost[SY_PHASE_COUNT];
-/* As of the last sy_phase_end(). */
+/* at the last sy_phase_end() */
 static struct sy_phase_cost last;
 
 static uint64_t clock_of(clockid_t id)
@@ -61,7 +61,7 @@ static struct sy_phase_cost cost_now(void)
 	};
 }
 
-/* When the process was created (sy_clock_ns()); the kernel reports it in hundredths of a second. */
+/* When the process was created (sy_clock_ns()), in hundredths of a second. */
 static uint64_t process_began_ns(void)
 {
 	char text[1024];
@@ -71,7 +71,7 @@ static uint64_t process_began_ns(void)
 	if (f)
 		fclose(f);
 	text[n] = '\0';
-	char *at = strrchr(text, ')'); /* the second field may hold any text */
+	char *at = strrchr(text, ')'); /* the second field may contain any text */
 	for (unsigned field = 2; at && field < 22; field++)
 		at = strchr(at + 1, ' ');
 	if (!at || (ticks = strtoull(at + 1, NULL, 10)) == 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packets that the kernel would not route by their destination alone: policy routing. The paths
- * that sessions keep depend on destinations, so new sessions with such packets do not begin. */
+/* Policy routing: packets that the kernel would not route by their destination alone. A session's
+ * path depends on the destination only, so sessions with such packets are refused. */
 #include <stdlib.h>
 
 #include <rte_byteorder.h>
@@ -38,8 +38,8 @@ static bool port_is_in(const uint16_t range[2], uint16_t port)
 	return !range[1] || (port >= range[0] && port <= range[1]);
 }
 
-/* Compares as the kernel does: without the bits of ECN (RFC 3168), and of IPv4 without the
- * precedence (RFC 1349). */
+/* Compares like the kernel: without the ECN bits (RFC 3168), and for IPv4 without the precedence
+ * (RFC 1349). */
 static bool tos_matches(const struct sy_policy *p, uint8_t tos)
 {
 	return !p->tos || ((p->tos ^ tos) & (p->v6 ? 0xfc : 0x1c)) == 0;

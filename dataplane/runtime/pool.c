@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The packet pool. It lies in one memory zone, so one range of addresses can be the UMEM of every
- * AF_XDP socket. No buffer straddles two huge pages, which zero-copy drivers refuse.
+ * The packet pool: one memory zone, so that one address range is the UMEM of every AF_XDP socket.
+ * No buffer crosses a huge page: zero-copy drivers refuse that.
  */
 #include <unistd.h>
 
@@ -11,15 +11,15 @@
 
 #include "runtime.h"
 
-/* Buffers in a worker's cache; it may hold half as many more. With a smaller cache, a worker that
- * frees and takes buffers in turn gets them from the common ring, least recently used and cold. At
- * 128, with workers that hand over half of their packets, that was every second buffer. */
+/* Buffers in a worker's cache, which may hold half as many more. With a smaller cache, a worker
+ * that alternates between freeing and allocating gets cold buffers from the common ring: at 128,
+ * with workers that steer half of their packets, every second buffer. */
 #define CACHE_MAX 512
 
 static int pool_populate(struct rte_mempool *pool, bool huge, size_t *length)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), chunk, align;
-	/* A zone has pages of one size, and 2 MB divides every larger size. */
+	/* A zone has pages of one size; 2 MB divides every larger size. */
 	ssize_t need = rte_mempool_op_calc_mem_size_default(
 	        pool, pool->size, huge ? (unsigned)__builtin_ctzl(RTE_PGSIZE_2M) : 0, &chunk,
 	        &align);
@@ -41,12 +41,12 @@ static int pool_populate(struct rte_mempool *pool, bool huge, size_t *length)
 struct rte_mempool *pool_open(unsigned count, unsigned data_room, unsigned workers, bool huge,
                               struct sy_error *err)
 {
-	/* All caches together keep less than half of the buffers. */
+	/* All caches together have less than half of the buffers. */
 	unsigned cache = count / (4 * workers) < CACHE_MAX ? count / (4 * workers) : CACHE_MAX;
 	struct rte_pktmbuf_pool_private private = {.mbuf_data_room_size = (uint16_t)data_room};
 	unsigned size = (unsigned)sizeof(struct rte_mbuf) + data_room;
 	size_t length = 0;
-	/* Without huge pages no device does DMA, and a buffer may lie across small pages. */
+	/* Without huge pages no device uses DMA, and a buffer may cross small pages. */
 	struct rte_mempool *pool =
 	        rte_mempool_create_empty("sy_packets", count, size, cache, sizeof(private),
 	                                 SOCKET_ID_ANY, huge ? 0 : RTE_MEMPOOL_F_NO_IOVA_CONTIG);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opens, binds and closes ports for runtime.c, and finds them by name or interface. The backends
- * are port_xsk.c and port_ethdev.c. */
+/* Opens, binds and closes ports for runtime.c; finds them by name or interface. Backends:
+ * port_xsk.c and port_ethdev.c. */
 #include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ int port_open(struct sy_runtime *rt, const struct sy_port_options *o, struct sy_
 	return p->ops->open(rt, p, o, err) ? sy_fail_in(err, "port %s", o->name) : 0;
 }
 
-/* What it does for the stack, in a log's words. */
+/* The port's offloads, for logs. */
 static const char *offloads_text(const struct port *p, char out[static 64])
 {
 	static const struct {
@@ -81,7 +81,7 @@ void port_close(struct sy_runtime *rt, unsigned id)
 	rt->port[id] = NULL;
 }
 
-/* Why the port uses less than the interface's MTU, and the remedy. */
+/* Explains why the port uses less than the interface's MTU, with the remedy. */
 static void mtu_problem(const struct port *p, char *out, size_t cap)
 {
 	snprintf(
@@ -98,7 +98,7 @@ bool port_set_mtu(struct port *p, unsigned mtu)
 	unsigned used = p->mtu_max && mtu > p->mtu_max ? p->mtu_max : mtu;
 	bool changed = p->mtu != used, first = mtu != p->mtu_link;
 	p->mtu_link = (uint16_t)mtu;
-	if (used < mtu && first) { /* once, not at each change of the interface */
+	if (used < mtu && first) { /* log once, not at each change of the interface */
 		char text[256];
 		mtu_problem(p, text, sizeof(text));
 		sy_log(SY_LOG_WARN, "runtime", "port %s: %s", p->name, text);
@@ -164,7 +164,7 @@ void sy_port_get_stats(const struct sy_runtime *rt, unsigned port, struct sy_por
 		p->ops->stats(p, out);
 }
 
-/* Where the flow directors count the drops that they share with the workers. */
+/* Drop reasons that flow directors count too. */
 static const struct {
 	enum sy_drop reason;
 	size_t counter; /* offset in struct sy_director_stats */

@@ -10,22 +10,22 @@
 
 #include "runtime.h"
 
-#define RING     1024  /* descriptors in the rings of a queue */
-#define LRO_MOST 65535 /* bytes of a packet that a device joins */
+#define RING     1024  /* descriptors per queue */
+#define LRO_MOST 65535 /* max bytes of a packet coalesced by a device */
 
 struct ethdev_port {
-	uint16_t dev; /* DPDK's number */
-	bool created; /* by this process: removed at the end */
+	uint16_t dev; /* DPDK's port id */
+	bool created; /* hot-plugged by this process: removed at the end */
 	bool started;
 	bool copies;       /* its transmit queues hold no buffers */
 	uint16_t ring;     /* descriptors of a receive queue */
-	bool prepares;     /* packets that it sends may need rte_eth_tx_prepare() */
-	bool chains;       /* packets may come in several buffers */
-	uint64_t too_long; /* frames longer than one buffer. Writers: workers; approximate */
+	bool prepares;     /* its packets may need rte_eth_tx_prepare() */
+	bool chains;       /* packets may consist of several buffers */
+	uint64_t too_long; /* frames longer than a buffer. Writers: workers; approximate */
 };
 
-/* With a 16-bit period, so both directions of a connection hash alike. This only spreads packets
- * over queues; slots use another hash (docs/design/0019-slots.md). */
+/* With a period of 16 bits, so that both directions of a connection hash alike. This only spreads
+ * packets over queues; slots use another hash (docs/design/0019-slots.md). */
 static uint8_t rss_key[40] = {0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a,
                               0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a,
                               0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a,
@@ -54,11 +54,11 @@ static unsigned ethdev_waiting(struct port *p, unsigned queue, unsigned *room)
 {
 	const struct ethdev_port *e = p->impl;
 	int waiting = rte_eth_rx_queue_count(e->dev, (uint16_t)queue);
-	*room = waiting < 0 ? 0 : e->ring; /* not every driver counts them */
+	*room = waiting < 0 ? 0 : e->ring; /* not every driver supports the count */
 	return waiting > 0 ? (unsigned)waiting : 0;
 }
 
-/* Drivers change headers as their cards want them, and refuse what these cannot do. */
+/* Drivers rewrite headers as their device needs them, and refuse what it cannot send. */
 static unsigned ethdev_tx(struct port *p, unsigned queue, struct rte_mbuf **m, unsigned n)
 {
 	struct ethdev_port *e = p->impl;
@@ -80,7 +80,7 @@ static unsigned ethdev_tx(struct port *p, unsigned queue, struct rte_mbuf **m, u
 	}
 }
 
-/* Devices do not say, and drivers of cards free what was sent as late as they can. */
+/* Devices do not say, and drivers free sent buffers as late as possible. */
 static unsigned ethdev_sending(struct port *p, unsigned queue)
 {
 	const struct ethdev_port *e = p->impl;
@@ -131,15 +131,15 @@ static int device_find(struct ethdev_port *e, const struct sy_port_options *o, s
 	return 0;
 }
 
-/* Their peers on the same machine leave sums unfinished once a receiver offers to check them. What
- * goes on to the kernel must have them, UDP's too. */
+/* virtio peers on the same machine leave checksums unfinished once a receiver offers to verify
+ * them. Packets passed on to the kernel must have them, including UDP. */
 static bool device_is_virtio(const char *driver)
 {
 	return strncmp(driver, "net_virtio", 10) == 0 || strncmp(driver, "net_vhost", 9) == 0;
 }
 
-/* What a driver cuts in software has limits that it does not tell: net_tap cuts IPv4 only, and
- * counts the Ethernet header as a part of the MTU. */
+/* Software segmentation in drivers has undocumented limits: net_tap segments IPv4 only, and counts
+ * the Ethernet header as part of the MTU. */
 static void tso_choose(struct port *p, const struct rte_eth_dev_info *info,
                        struct rte_eth_conf *conf)
 {
@@ -148,7 +148,7 @@ static void tso_choose(struct port *p, const struct rte_eth_dev_info *info,
 	const struct rte_eth_desc_lim *lim = &info->tx_desc_lim;
 	bool tap = strcmp(info->driver_name, "net_tap") == 0;
 
-	/* A piece lies in two buffers behind the headers, as the MTU is no larger than a buffer. */
+	/* A segment uses two buffers behind the headers: the MTU is no larger than a buffer. */
 	if ((info->tx_offload_capa & needed) != needed ||
 	    (lim->nb_mtu_seg_max && lim->nb_mtu_seg_max < 3))
 		return;
@@ -170,7 +170,7 @@ static void lro_choose(struct port *p, const struct rte_eth_dev_info *info,
 	p->offloads |= SY_OFFLOAD_LRO;
 }
 
-/* The device takes no such settings, or no such queues. */
+/* The device does not support such settings or queues. */
 static void lro_leave(struct port *p, struct rte_eth_conf *conf)
 {
 	conf->rxmode.offloads &= ~(RTE_ETH_RX_OFFLOAD_TCP_LRO | RTE_ETH_RX_OFFLOAD_SCATTER);
@@ -178,7 +178,8 @@ static void lro_leave(struct port *p, struct rte_eth_conf *conf)
 	p->offloads &= ~(uint32_t)SY_OFFLOAD_LRO;
 }
 
-/* Flags of verified checksums come with packets; those of sent ones are for who asks (port.h). */
+/* Received packets carry flags of verified checksums; checksums of sent packets are computed on
+ * request (port.h). */
 static void offloads_choose(struct port *p, const struct rte_eth_dev_info *info,
                             struct rte_eth_conf *conf)
 {
@@ -258,7 +259,7 @@ static void device_address(struct port *p, const struct sy_port_options *o)
 		memcpy(&p->mac, mac.addr_bytes, 6);
 	if (!memcmp(o->mac, none, sizeof(none)))
 		return;
-	/* Devices without a filter accept any address; this port sends with it in any case. */
+	/* devices without a filter accept any address; this port sends from it in any case */
 	memcpy(mac.addr_bytes, o->mac, sizeof(o->mac));
 	rte_eth_dev_default_mac_addr_set(e->dev, &mac);
 	memcpy(&p->mac, o->mac, 6);
@@ -299,7 +300,7 @@ static int device_open(struct sy_runtime *rt, struct port *p, const struct sy_po
 		return sy_fail(err, -rc, "the device does not start: %s", strerror(-rc));
 	e->started = true;
 	ethdev_refresh(p);
-	/* A TAP's kernel interface is the other end of the wire, not this port. */
+	/* a TAP's kernel interface is the other end of the link, not this port */
 	p->ifindex = strcmp(info.driver_name, "net_tap") ? (int)info.if_index : 0;
 	snprintf(p->backend, sizeof(p->backend), "ethdev %s", info.driver_name);
 	return 0;
@@ -319,8 +320,8 @@ static int interface_of_pci(const char *address)
 	return ifindex;
 }
 
-/* The kernel interface of a device that is not open, for the mirror: of a PCI device whose kernel
- * driver stays (mlx5), or a packet socket's iface option. 0: none. */
+/* The kernel interface of a device that is not open, for the mirror: that of a PCI device whose
+ * kernel driver stays (mlx5), or a packet socket's iface option. 0: none. */
 static int interface_guess(const char *devargs)
 {
 	unsigned domain = 0, bus, device, function;
@@ -336,8 +337,8 @@ static int interface_guess(const char *devargs)
 	return interface_of_pci(address);
 }
 
-/* Only one process can have a device. Without a predecessor, the device is opened before the kernel
- * is mirrored, because the mirror must know the device's interface, if any. */
+/* Only one process can have the device. Without a predecessor, opens it before the kernel is
+ * mirrored: the mirror must know its interface, if it has one. */
 static int ethdev_open(struct sy_runtime *rt, struct port *p, const struct sy_port_options *o,
                        struct sy_error *err)
 {

@@ -66,7 +66,7 @@ static int read_address(const char *text, struct sy_addr *out, struct sy_error *
 
 typedef int (*key_reader)(void *out, const char *key, const char *value, struct sy_error *err);
 
-/* Cuts `text` in place; *first is the part before the first comma. */
+/* Splits `text` in place; *first is the part before the first comma. */
 static int read_keys(const char *option, char *text, char **first, key_reader read, void *out,
                      struct sy_error *err)
 {
@@ -197,7 +197,7 @@ static int read_neighbour(struct sy_runtime_options *o, char *text, struct sy_er
 	return rc < 0 ? rc : read_address(addr, &n->addr, err);
 }
 
-/* For readers that cut their text: an upgrade needs the command line unchanged. */
+/* Copies the text for readers that modify it: an upgrade needs the command line unchanged. */
 static int read_copy(int (*read)(struct sy_runtime_options *o, char *text, struct sy_error *err),
                      struct sy_runtime_options *o, const char *text, struct sy_error *err)
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Interfaces that are deleted and made again under a running forwarder. Meanwhile the port is down
- * and says why; sessions stay. Workers never stop: between two bursts, each is asked to forget the
- * port's queues, and later to poll the new ones.
+ * Interfaces that are deleted and recreated while the forwarder runs. Meanwhile the port is down
+ * and reports why; sessions stay. Workers never stop: between two bursts, each removes the port's
+ * queues, and later adds the new ones.
  *
- *   bound ── deleted ──► gone, held ── workers let go ──► gone ── interface is back ──► bound
+ * bound ── deleted ──► gone, held ── workers removed it ──► gone ── recreated ──► bound
  */
 #include <net/if.h>
 #include <stdio.h>
@@ -60,8 +60,8 @@ static int workers_call(struct sy_runtime *rt, void (*fn)(struct sy_worker *w, v
 
 /* ---- ports ----------------------------------------------------------------------------------- */
 
-/* An attempt takes buffers and the control thread's time, so failed ones are repeated after 0.1 s
- * and then ever more seldom, at last every 13 s. */
+/* An attempt uses buffers and the control thread's time: retry after 0.1 s, then with exponential
+ * back-off up to 13 s. */
 #define AGAIN_NS    UINT64_C(100000000)
 #define AGAIN_STEPS 7
 
@@ -90,7 +90,7 @@ void port_lose(struct sy_runtime *rt, struct port *p)
 	            "there");
 }
 
-/* The port is polled again. Its sessions still exist. */
+/* Workers poll the port again. Its sessions still exist. */
 static void port_reattached(struct sy_runtime *rt, struct port *p, bool up)
 {
 	int rc;

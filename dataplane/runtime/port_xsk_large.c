@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Large segments (TSO) on an AF_XDP port: a packet socket takes them whole, and the kernel cuts
- * them, or the card does (sy_large.h). AF_XDP has no way to say so, and hands each frame to the
- * driver in a call of its own.
+ * Large segments (TSO) on an AF_XDP port: a packet socket accepts them whole, and the kernel or the
+ * card segments them (sy_large.h). AF_XDP has no means for that, and passes each frame to the
+ * driver in a separate call.
  *
  * One socket for each queue, as workers share nothing.
  */

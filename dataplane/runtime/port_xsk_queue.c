@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The AF_XDP socket of a queue, with its UMEM: what fits in a chunk; opened, bound, closed. */
+/* The AF_XDP socket of a queue, with its UMEM: chunk layout, opening, binding, closing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if_xdp.h>
@@ -70,7 +70,7 @@ int xsk_needs(const struct sy_port_options *o, unsigned workers, struct port_nee
 		out->data_room = port_xsk_frame_max(PORT_XSK_MTU_MAX);
 	char path[128];
 	unsigned queues = 0;
-	do /* the flow director is not open yet, so count in sysfs */
+	do /* the flow director is not open yet: count queues in sysfs */
 		snprintf(path, sizeof(path), "/sys/class/net/%s/queues/rx-%u", o->name, queues);
 	while (!access(path, F_OK) && ++queues < SY_MAX_QUEUES);
 	out->buffers = (port_ring(o) + PORT_XSK_RING) * (queues ? queues : workers);
@@ -119,7 +119,7 @@ int xsk_queue_open(struct xsk_port *x, unsigned queue, struct sy_error *err)
 		return queue_fail(queue, -rc, err);
 	}
 	r->fd = xsk_umem__fd(q->umem);
-	/* A child process that inherits it would keep the queue bound after this process. */
+	/* A child process that inherited it would keep the queue bound. */
 	if (fcntl(r->fd, F_SETFD, FD_CLOEXEC))
 		return queue_fail(queue, errno, err);
 	r->base = x->base;
@@ -158,10 +158,10 @@ int xsk_queue_bind(struct xsk_port *x, const char *ifname, unsigned queue, bool 
 		                        &q->rings.tx, &config);
 		if (rc != -EBUSY || sy_patience_left(patience) == 0)
 			break;
-		/* The socket of a predecessor, or of a killed process, keeps the queue for a
-		 * moment. An attempt makes the kernel allocate a table over all packet buffers,
-		 * under the lock that it needs to free the queue. So wait at least as long as the
-		 * attempt ran. Time spent waiting for the lock or a CPU does not count. */
+		/* The socket of a predecessor or a killed process keeps the queue for a moment. An
+		 * attempt makes the kernel allocate a table over all packet buffers, under the lock
+		 * that it needs to free the queue. So wait at least as long as the attempt ran, not
+		 * counting the time it waited for the lock or a CPU. */
 		uint64_t spent_us = (thread_ns() - begun) / 1000;
 		usleep((useconds_t)(spent_us > RETRY_US ? spent_us : RETRY_US));
 	}
@@ -187,8 +187,8 @@ static void *queue_close(void *arg)
 	return NULL;
 }
 
-/* The kernel takes some 10 ms to close a socket, as it waits for an RCU grace period. The sockets
- * close in parallel, and no other work waits for them. */
+/* The kernel takes some 10 ms to close a socket: it waits for an RCU grace period. The sockets
+ * close in parallel, in the background. */
 void xsk_queue_close_begin(struct xsk_queue *q)
 {
 	pthread_attr_t attr;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An AF_XDP port whose interface was deleted and made again. The kernel unbinds a socket for good
- * then, so all sockets are new; the old sockets' buffers return to the pool. */
+/* Reattaches an AF_XDP port to a recreated interface. The kernel unbinds a socket permanently when
+ * its interface is deleted, so all sockets are new; the old ones' buffers return to the pool. */
 #include <unistd.h>
 
 #include <rte_lcore.h>
 
 #include "port_xsk.h"
 
-#define REAP_NS      UINT64_C(20000000) /* for packets under way in the kernel */
+#define REAP_NS      UINT64_C(20000000) /* max wait for packets that the kernel is sending */
 #define BIND_NS      UINT64_C(100000000)
-#define BIND_STEP_NS UINT64_C(10000000) /* an attempt and the pause after it */
+#define BIND_STEP_NS UINT64_C(10000000) /* duration of an attempt plus the pause after it */
 
 int xsk_director_set(struct port *p, struct sy_error *err)
 {
@@ -59,8 +59,8 @@ static void buffer_reclaim(struct rte_mempool *pool, void *ctx, void *object, un
 	r->count++;
 }
 
-/* Closes the queues in parallel, as each takes the kernel a while. After that nothing writes to the
- * buffers, and their mark identifies those meant for reception. */
+/* Closes the queues in parallel: each takes the kernel a while. Afterwards nothing writes to the
+ * buffers, and their mark identifies those of the fill rings. */
 static void queues_close(struct xsk_port *x)
 {
 	struct reclaim reclaim = {.mark = x->mark};
@@ -102,7 +102,7 @@ static int queue_reattach(struct sy_runtime *rt, struct xsk_port *x, const char 
 	          : 0;
 }
 
-/* Buffers that this thread can take: not those in other threads' caches. */
+/* Buffers available to this thread: not those in other threads' caches. */
 static unsigned buffers_there(const struct rte_mempool *pool)
 {
 	unsigned there = rte_mempool_avail_count(pool), cached = 0;
@@ -112,8 +112,8 @@ static unsigned buffers_there(const struct rte_mempool *pool)
 	return there > cached ? there - cached : 0;
 }
 
-/* All its buffers at once, and a burst for each worker: other ports take theirs from the same pool,
- * and an attempt that fails half way would have taken them all for a while. */
+/* Are all buffers of the port available at once, and a burst per worker? Other ports use the same
+ * pool, and an attempt that failed half way would have held the buffers for a while. */
 static int buffers_check(const struct sy_runtime *rt, const struct xsk_port *x, unsigned queues,
                          struct sy_error *err)
 {

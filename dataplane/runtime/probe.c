@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Addresses that another host may have (design record 0052). A new VIP or local address on a port's
- * network is probed before it is claimed: ARP probes (RFC 5227 2.1.1), or neighbour solicitations
- * as of duplicate address detection (RFC 4862 5.4). If a host answers, the address stays unclaimed,
- * and is probed again each second until no host answers, or sy_addresses_force() claims it. ARP and
- * neighbour advertisements of others for claimed addresses are reported.
+ * Probes for addresses that another host may use (design record 0052). A new VIP or local address
+ * on a port's network is probed before it is claimed: ARP probes (RFC 5227 2.1.1), or neighbour
+ * solicitations as for duplicate address detection (RFC 4862 5.4). If a host answers, the address
+ * stays unclaimed, and is probed again each second until no host answers, or sy_addresses_force()
+ * claims it. ARP and neighbour advertisements of other hosts for claimed addresses are reported.
  *
- * RFC 5227 waits for up to 7 s, as a host may sleep. A balancer's neighbours are awake: three
+ * RFC 5227 waits for up to 7 s, since a host may sleep. A balancer's neighbours are awake: three
  * probes within 200 ms, and 100 ms for the last answer.
  */
 #include "probe.h"
@@ -28,38 +28,38 @@
 #include "runtime.h"
 
 #define TIMES       3
-#define RATE        640 /* probes in a tick of 100 ms */
+#define RATE        640 /* max probes per tick of 100 ms */
 #define AGAIN_NS    UINT64_C(1000000000)
-#define FRAMES      512 /* received in a tick, at most: a flood of ARP hides some conflicts */
-#define CONFLICTS   16  /* the last addresses that another host uses, too */
+#define FRAMES      512 /* max frames received per tick: a flood of ARP hides some conflicts */
+#define CONFLICTS   16  /* addresses that another host uses too: the last ones */
 #define CONFLICT_NS (600 * UINT64_C(1000000000))
 #define ND_LEN      24 /* a solicitation without options */
 #define FRAME_V6    ND_FRAME_LEN(ND_LEN)
 
 struct probe {
 	struct sy_addr addr;
-	uint64_t due_ns; /* of the next round, if another host has it */
-	uint8_t sent;    /* in this round */
-	bool contested;  /* another host has it, as of the last round */
+	uint64_t due_ns; /* time of the next round if another host has it */
+	uint8_t sent;    /* probes sent in this round */
+	bool contested;  /* another host answered in the last round */
 	bool refused;    /* no host has it, but this host cannot claim it */
-	bool answered;   /* in this round */
-	uint8_t mac[6];  /* of that host */
+	bool answered;   /* a host answered in this round */
+	uint8_t mac[6];  /* MAC address of that host */
 };
 
 struct conflict {
 	struct sy_addr addr;
 	uint64_t seen_ns; /* 0: unused */
 	uint8_t mac[6];
-	bool probed; /* the other host probed the address, and does not announce it */
+	bool probed; /* the other host probed for the address, and does not announce it */
 };
 
 struct probes {
-	int fd[2]; /* ARP and ICMPv6; −1: none */
+	int fd[2]; /* ARP and ICMPv6; −1: not open */
 	bool failed;
 	unsigned count, capacity;
 	struct probe *list;
 	struct conflict conflict[CONFLICTS];
-	void (*waiting)(void *ctx); /* called when no address is in its first round any more */
+	void (*waiting)(void *ctx); /* called when every address has finished its first round */
 	void *waiting_ctx;
 };
 
@@ -135,8 +135,8 @@ static struct probe *probe_find(const struct probes *p, const struct sy_addr *ad
 	return NULL;
 }
 
-/* Neighbours on this port's network resolve the address, so two hosts cannot have it. VIPs that are
- * on no network are routed to the hosts that have them, and several may. */
+/* Are neighbours on this port's network resolving the address? Then two hosts cannot share it. VIPs
+ * on no network are routed, and several hosts may have them. */
 static bool is_shared_on(const struct sy_runtime *rt, const struct sy_addr *addr, unsigned port)
 {
 	return rt->port[port]->ifindex && rt->port[port]->up && !rt->port[port]->gone &&
@@ -160,7 +160,7 @@ bool probe_begin(struct sy_runtime *rt, const struct sy_addr *addr)
 	p = probes_get(rt);
 	if (!p || p->failed)
 		return false;
-	if (p->count == p->capacity) { /* an address is taken once, so it is not there yet */
+	if (p->count == p->capacity) { /* addresses are unique: it is not in the list yet */
 		unsigned capacity = p->capacity ? 2 * p->capacity : 64;
 		struct probe *more = realloc(p->list, capacity * sizeof(*more));
 		if (!more)
@@ -204,7 +204,7 @@ bool sy_addresses_wait(struct sy_runtime *rt, void (*fn)(void *ctx), void *ctx)
 	return true;
 }
 
-/* The entry of the address, or else the oldest one. */
+/* The entry of the address, otherwise the oldest one. */
 static struct conflict *conflict_slot(struct probes *p, const struct sy_addr *addr)
 {
 	struct conflict *oldest = &p->conflict[0];
@@ -222,19 +222,19 @@ static void conflict_note(struct probes *p, const struct sy_addr *addr, const ui
 {
 	struct conflict *c = conflict_slot(p, addr);
 	if (c->seen_ns && sy_addr_equal(&c->addr, addr) && !c->probed && probed)
-		return; /* what is known is worse */
+		return; /* the entry reports something worse */
 	*c = (struct conflict){.addr = *addr, .seen_ns = sy_clock_ns(), .probed = probed};
 	memcpy(c->mac, mac, sizeof(c->mac));
 }
 
-/* Claims an address that was probed, and removes it from the list. If it cannot be claimed, it
+/* Claims an address that was probed, and removes it from the list. If the claim fails, the address
  * stays in the list, and the next round tries again. Returns whether it is claimed. */
 static bool probed_claim(struct sy_runtime *rt, struct probe *one)
 {
 	struct probes *p = rt->probes;
 	struct probe back = *one;
 	struct sy_error err = {0};
-	*one = p->list[--p->count]; /* first: the claim's failure releases the address */
+	*one = p->list[--p->count]; /* first: a failing claim releases the address */
 	if (!address_claim(rt, &back.addr, &err))
 		return true;
 	if (!back.refused)
@@ -269,13 +269,13 @@ unsigned sy_addresses_force(struct sy_runtime *rt, const struct sy_addr *some, u
 		n += probed_claim(rt, &p->list[i]);
 	}
 	if (p)
-		reconcile_others(rt); /* the warnings of the caller's answer */
+		reconcile_others(rt); /* for the warnings in the caller's reply */
 	return n;
 }
 
 /* ---- frames ---------------------------------------------------------------------------------- */
 
-/* A neighbour solicitation from the unspecified address to the solicited-node group. */
+/* Writes a neighbour solicitation from the unspecified address to the solicited-node group. */
 static void solicitation_write(uint8_t frame[FRAME_V6], const struct sy_addr *addr,
                                const uint8_t mac[6])
 {
@@ -287,7 +287,7 @@ static void solicitation_write(uint8_t frame[FRAME_V6], const struct sy_addr *ad
 	nd_frame_end(frame, ND_LEN);
 }
 
-/* Returns whether a port could send it. */
+/* Sends a probe. Returns whether a port could send it. */
 static bool probe_send(const struct sy_runtime *rt, const struct sy_addr *addr)
 {
 	const struct probes *p = rt->probes;
@@ -323,7 +323,7 @@ static bool mac_is_own(const struct sy_runtime *rt, const uint8_t mac[6])
 	return false;
 }
 
-/* Another host on this port has the address, or (probed) checks whether any host has it. */
+/* Another host on this port uses the address, or (probed) probes for it. */
 static void other_seen(struct sy_runtime *rt, unsigned port, const struct sy_addr *addr,
                        const uint8_t mac[6], bool probed)
 {
@@ -334,7 +334,7 @@ static void other_seen(struct sy_runtime *rt, unsigned port, const struct sy_add
 	memcpy(own, &rt->port[port]->mac, sizeof(own));
 	if (!one)
 		conflict_note(rt->probes, addr, mac, probed);
-	/* Of two that probe at once, the lower MAC address wins (RFC 5227 lets both lose). */
+	/* If two probe at once, the lower MAC address wins (RFC 5227 lets both lose). */
 	else if (one && !(probed && memcmp(mac, own, 6) > 0)) {
 		one->answered = true;
 		memcpy(one->mac, mac, sizeof(one->mac));
@@ -409,7 +409,7 @@ static bool round_end(struct probe *one, uint64_t now)
 	return true;
 }
 
-/* Returns true if the address is to be claimed. */
+/* Returns true if the address can be claimed. */
 static bool probe_step(struct sy_runtime *rt, struct probe *one, uint64_t now, unsigned *budget)
 {
 	if (now < one->due_ns)
@@ -419,7 +419,8 @@ static bool probe_step(struct sy_runtime *rt, struct probe *one, uint64_t now, u
 	if (!*budget)
 		return false;
 	--*budget;
-	/* A contested address on a port that is down stays so; a new one needs no answer then. */
+	/* A contested address on a port that is down stays contested; a new one needs no answer
+	 * then. */
 	if (probe_send(rt, &one->addr))
 		one->sent++;
 	else
@@ -443,7 +444,7 @@ void probes_tick(struct sy_runtime *rt)
 			i++;
 	if (p->waiting && !any_is_new(p)) {
 		void (*fn)(void *ctx) = p->waiting;
-		reconcile_others(rt); /* the request's answer has the result */
+		reconcile_others(rt); /* the reply includes the result */
 		p->waiting = NULL;
 		sy_runtime_defer(rt, fn, p->waiting_ctx);
 	}

@@ -4,7 +4,7 @@
 
 #include "runtime.h"
 
-/* In the order of their tokens: the first one that must wait holds back the rest. */
+/* In the order of tokens: the first one that must wait delays the rest. */
 struct retired {
 	struct retired *next;
 	uint64_t token;
@@ -68,7 +68,7 @@ void sy_rcu_retire(struct sy_runtime *rt, void *ptr, void (*free_fn)(void *ptr))
 {
 	struct rcu *r = rt->rcu;
 	struct retired *e = malloc(sizeof(*e));
-	if (!e) { /* no memory for an entry: wait here; workers are never long */
+	if (!e) { /* no memory for an entry: wait here; workers report quickly */
 		rte_rcu_qsbr_synchronize(r->qsbr, RTE_QSBR_THRID_INVALID);
 		free_fn(ptr);
 		return;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Keeps the kernel's state as the forwarder needs it (design record 0052). Events of the kernel
- * mark a part as disturbed; what the kernel does not report is read once a second, and a sweep
- * verifies everything. A verification that finds no difference changes nothing, so own changes
- * cause no loop.
+ * Keeps the kernel's state as the forwarder needs it (design record 0052). Kernel events mark a
+ * part as disturbed; parts without events are read once a second; a sweep verifies everything. A
+ * verification without differences changes nothing, so own changes cause no loop.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,13 +12,13 @@
 #include "runtime.h"
 
 #define PROBLEMS    64
-#define SHARE       10 /* the verification of a part uses at most this fraction of the thread's time */
+#define SHARE       10 /* verification uses at most 1/SHARE of the thread's time */
 #define SWEEP_S     30
 #define PARTS_CLAIM (RECONCILE_GUARD | RECONCILE_CLAIMS)
 
 struct problem {
 	unsigned part;
-	bool seen; /* by the present verification of its part */
+	bool seen; /* found by the current verification */
 	char text[480];
 };
 
@@ -27,7 +26,7 @@ struct reconcile {
 	struct sy_runtime *rt;
 	unsigned disturbed; /* parts, RECONCILE_… */
 	bool stepping;      /* sy_claims_verify_step() is deferred */
-	unsigned part;      /* the part that is being verified */
+	unsigned part;      /* the part being verified */
 	uint64_t begin_ns, next_ns[RECONCILE_PARTS], sweep_ns;
 	uint64_t restored;
 	unsigned restored_now;
@@ -106,7 +105,7 @@ static void part_begin(struct reconcile *r, unsigned part)
 			r->problem[i].seen = false;
 }
 
-/* Returns true if a problem of the part is over. */
+/* Ends the verification of a part. Returns true if a problem of it is over. */
 static bool part_end(struct reconcile *r)
 {
 	unsigned kept = 0, before = r->problems;
@@ -124,15 +123,15 @@ static bool part_end(struct reconcile *r)
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* The host's addresses that are claimed, too: beside an own route, the kernel shows only that to
- * claim_verify(). on_problem() reports equal texts once. */
+/* Verifies the host's addresses that are claimed too: beside a local route of the forwarder, the
+ * kernel shows them only to claim_verify(). on_problem() reports equal texts once. */
 static void addresses_verify(struct reconcile *r)
 {
 	const struct sy_runtime *rt = r->rt;
 	char text[2 * SY_ADDR_TEXT + 160];
 	for (unsigned i = 0; i < rt->connected_count; i++) {
 		const struct sy_link_addr *c = &rt->connected[i];
-		/* Own claims of IPv6 are addresses of this length. */
+		/* Own IPv6 claims are addresses of this length. */
 		if ((!sy_addr_is_v4(&c->addr) && c->prefix_len == 128) ||
 		    !sy_claims_has(rt->claims, &c->addr))
 			continue;
@@ -155,7 +154,7 @@ static void claims_step(void *ctx)
 	}
 	r->stepping = false;
 	addresses_verify(r);
-	/* Neighbours may have found no answer meanwhile. */
+	/* Neighbours may have failed to resolve meanwhile. */
 	for (unsigned i = 0; r->restored_now && i < rt->ports; i++)
 		if (rt->port[i]->up)
 			announce_port(rt, i);
@@ -225,7 +224,7 @@ static void part_verify(struct reconcile *r, unsigned part)
 	default:
 		settings_verify(rt, &v);
 	}
-	/* With IPv6 enabled again, addresses can be added again. */
+	/* IPv6 is enabled again: addresses can be added again. */
 	if (part_end(r) && part == RECONCILE_SETTINGS)
 		r->disturbed |= RECONCILE_CLAIMS;
 }
@@ -252,7 +251,7 @@ void reconcile_tick(struct sy_runtime *rt)
 void reconcile_others(struct sy_runtime *rt)
 {
 	struct reconcile *r = reconcile_get(rt);
-	if (r && r->stepping) /* its verification goes on */
+	if (r && r->stepping) /* its verification continues */
 		r->disturbed |= RECONCILE_OTHERS;
 	else if (r)
 		part_verify(r, RECONCILE_OTHERS);

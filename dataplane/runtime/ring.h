@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Packets from one worker to another, with one producer and one consumer. Each side keeps a copy of
- * the other side's index beside its own and refreshes it only when the copy says full or empty. So
- * only two kinds of cache lines move between the cores: the index line, once a batch, and the lines
- * with the packets' pointers.
+ * Ring of packets from one worker to another: one producer, one consumer. Each side caches the
+ * other side's index and refreshes it only if the cached value says full or empty. So only two
+ * kinds of cache lines move between cores: the index line, once a batch, and the lines of packet
+ * pointers.
  */
 #ifndef RING_H
 #define RING_H
@@ -12,22 +12,22 @@
 
 #include <sy_base.h>
 
-/* Two lines, as processors prefetch the adjacent line. */
+/* Two lines: processors prefetch the adjacent line. */
 #define RING_APART __attribute__((aligned(2 * SY_CACHE_LINE)))
 
 struct ring {
-	uint32_t mask; /* places - 1, a power of 2 */
+	uint32_t mask; /* capacity − 1, a power of 2 minus 1 */
 	/* Of the producer. */
-	RING_APART uint32_t head; /* put so far. Reader: consumer, acquire */
+	RING_APART uint32_t head; /* enqueued so far. Reader: consumer, acquire */
 	uint32_t tail_seen;
 	/* Of the consumer. */
-	RING_APART uint32_t tail; /* taken so far. Reader: producer, acquire */
-	uint32_t left;            /* taken and forwarded, or sent. Reader: producer, acquire */
+	RING_APART uint32_t tail; /* dequeued so far. Reader: producer, acquire */
+	uint32_t left;            /* dequeued and forwarded or sent. Reader: producer, acquire */
 	uint32_t head_seen;
 	RING_APART struct rte_mbuf *place[];
 };
 
-/* From EAL's memory; places is a power of 2. NULL: out of memory. */
+/* In EAL's memory; places is a power of 2. Returns NULL without memory. */
 struct ring *ring_open(unsigned places);
 /* Frees the packets left in it. */
 void ring_close(struct ring *r);
@@ -45,7 +45,7 @@ static inline bool ring_is_half_full(const struct ring *r)
 	return ring_count(r) > r->mask / 2;
 }
 
-/* Returns how many packets fitted. */
+/* Enqueues packets. Returns how many fitted. */
 static inline unsigned ring_put(struct ring *r, struct rte_mbuf *const *m, unsigned n)
 {
 	uint32_t head = r->head, capacity = r->mask + 1 - (head - r->tail_seen);
@@ -60,7 +60,7 @@ static inline unsigned ring_put(struct ring *r, struct rte_mbuf *const *m, unsig
 	return n;
 }
 
-/* Takes at most n packets; returns how many. */
+/* Dequeues at most n packets. Returns how many. */
 static inline unsigned ring_dequeue(struct ring *r, struct rte_mbuf **m, unsigned n)
 {
 	uint32_t tail = r->tail;

@@ -7,7 +7,7 @@
 
 #include "route.h"
 
-/* Nodes of the prefix trees take 128 bytes of EAL memory, at most two nodes for a route. */
+/* Nodes of the prefix trees use 128 bytes of EAL memory; a route needs at most two. */
 static int nodes_for(unsigned memory_mb, unsigned share)
 {
 	unsigned n = 2 * memory_mb * share;
@@ -57,7 +57,7 @@ static uint32_t host_v4(const struct sy_addr *a)
 	return rte_be_to_cpu_32(a->w[3]);
 }
 
-/* A prefix in its tree: its group, and the next shorter prefix around it; groups 0: none. */
+/* A prefix in its tree: its group, and the next shorter prefix that covers it; groups 0: none. */
 struct prefix {
 	uint16_t group, outer;
 	uint8_t outer_len;
@@ -207,7 +207,7 @@ void routes_apply(struct sy_runtime *rt, const struct sy_route *route, bool gone
 		return;
 	}
 	uint16_t outer = prefix_find(r, route).outer;
-	if (outer != group) /* its holders may now match the new, longer prefix */
+	if (outer != group) /* sessions with its path may now match the longer prefix */
 		group_dirty(r, outer);
 }
 
@@ -225,8 +225,8 @@ void routes_refuse(struct sy_runtime *rt, bool refused)
 /* ---- look-up --------------------------------------------------------------------------------- */
 
 /*
- * Compares the generation before and after. If it grew, the reads may mix two states: a group
- * number from before a write and its path from after, or a node that was freed and used again.
+ * Compares the generation before and after. If it has changed, the reads may mix two states: a
+ * group from before a write and its path from after, or a node that was freed and reused.
  */
 uint16_t sy_path_lookup(const struct sy_runtime *rt, const struct sy_addr *dst)
 {

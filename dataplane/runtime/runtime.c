@@ -6,10 +6,10 @@
 #include "reconcile.h"
 #include "route.h"
 
-#define BIND_WAIT_NS UINT64_C(2000000000) /* in total, for queues that a killed process holds */
-#define BIND_STEP_NS UINT64_C(10000000)   /* an attempt and the pause after it */
+#define BIND_WAIT_NS UINT64_C(2000000000) /* total, for queues that a killed process still has */
+#define BIND_STEP_NS UINT64_C(10000000)   /* duration of an attempt plus the pause after it */
 #define TICK_MS      100
-#define WAITING_MAX  16384 /* buffers set aside for the rings between workers */
+#define WAITING_MAX  16384 /* buffers for packets in the rings between workers */
 #define RCU_WAIT_MS  2     /* between checks of retired objects */
 
 static int options_check(const struct sy_runtime_options *o, struct sy_error *err)
@@ -31,8 +31,8 @@ static int options_check(const struct sy_runtime_options *o, struct sy_error *er
 	return cores_check(o->cores, err);
 }
 
-/* How many of a port's buffers its transmit queues hold when they are full. A shaped port's owner
- * takes care that these and its tree do not hold more than there is (shaping.c). */
+/* The buffers in a port's full transmit queues. The owner of a shaped port keeps these and its tree
+ * within the buffers available (shaping.c). */
 static unsigned transmit_share(const struct sy_port_options *o, unsigned buffers)
 {
 	const unsigned usual = port_ops_of(o->backend)->ring;
@@ -42,7 +42,7 @@ static unsigned transmit_share(const struct sy_port_options *o, unsigned buffers
 static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 {
 	const struct sy_runtime_options *o = &rt->options;
-	/* Buffers under way in a worker and in its cache, besides those that ports hold. */
+	/* Buffers in processing by a worker and in its cache, besides those of ports. */
 	unsigned total = o->workers * 1536 + o->spare, data_room = 0, held = o->spare;
 	for (unsigned i = 0; i < o->ports; i++) {
 		const struct sy_port_options *port = &o->port[i];
@@ -54,7 +54,7 @@ static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 		held += needs.buffers - transmit_share(port, needs.buffers);
 		data_room = needs.data_room > data_room ? needs.data_room : data_room;
 	}
-	/* Packets wait in the rings between workers, but hardly ever in all rings at once. */
+	/* Packets wait in the rings between workers, but hardly ever in all of them. */
 	unsigned waiting = o->workers * (o->workers - 1) * WORKER_FLOW_RING;
 	total += waiting < WAITING_MAX ? waiting : WAITING_MAX;
 	data_room = data_room > 2048 ? data_room : 2048;
@@ -86,7 +86,7 @@ int claims_open(struct sy_runtime *rt, unsigned wait_ms, struct sy_error *err)
 	return 0;
 }
 
-/* All that the kernel reported before this time has been applied. */
+/* Notes that all kernel reports before this time were applied. */
 static void kernel_read_note(struct sy_runtime *rt)
 {
 	uint64_t now_ns = sy_clock_ns();
@@ -114,7 +114,7 @@ static void tick(void *ctx)
 static void slow_tick(void *ctx)
 {
 	struct sy_runtime *rt = ctx;
-	if (!rt->quiesced) /* else the successor maintains the neighbours */
+	if (!rt->quiesced) /* otherwise the successor maintains the neighbours */
 		adjacencies_tick(rt);
 	reconcile_second(rt);
 }
@@ -195,8 +195,8 @@ int sy_runtime_start(struct sy_runtime *rt, struct sy_error *err)
 	return rc;
 }
 
-/* Packets are lost from the first shut port to the successor's first packet. So work that can wait
- * is done after the locks are released. */
+/* Packets are lost from the first shut port to the successor's first packet: work that can wait is
+ * done after the locks are released. */
 void sy_runtime_quiesce(struct sy_runtime *rt)
 {
 	rt->quiesced = true;

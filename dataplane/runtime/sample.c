@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Samples of packets. A worker counts down, a burst or a dropped packet at a time; all else here
- * runs only when a sample is due, or each round.
+ * Samples of packets. A worker counts down per burst or dropped packet; all other code runs only
+ * when a sample is due, or once a round.
  */
 #include "sample.h"
 
@@ -21,7 +21,7 @@ int sampler_open(struct sy_worker *w)
 	for (unsigned kind = 0; kind < SY_SAMPLE_KINDS; kind++)
 		w->private->sample_left[kind] = NEVER;
 	s->random = (rte_rdtsc() ^ (uint64_t)w->id << 32) | 1;
-	s->place = calloc(SY_SAMPLE_PLACES, sizeof(*s->place)); /* untouched until it is used */
+	s->place = calloc(SY_SAMPLE_PLACES, sizeof(*s->place)); /* pages are untouched until used */
 	return s->place ? 0 : -ENOMEM;
 }
 
@@ -31,8 +31,8 @@ void sampler_close(struct sy_worker *w)
 	w->private->sampler.place = NULL;
 }
 
-/* The distance to the next sample: at random from 1 to 2 × one_in − 1, so that regular traffic
- * cannot pass between the samples, or be all of them. Its mean is one_in. (xorshift64) */
+/* The distance to the next sample: random from 1 to 2 × one_in − 1, with mean one_in, so that
+ * regular traffic cannot pass between the samples or be all of them. (xorshift64) */
 static int64_t gap_draw(struct sampler *s, uint32_t one_in)
 {
 	uint64_t x = s->random;

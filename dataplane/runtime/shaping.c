@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ports whose packets wait in a tree (sy_shape.h). One worker owns it: of those that have a
- * transmit queue of the port, the one of the port's number modulo theirs.
+ * Shaped ports: packets wait in a tree (sy_shape.h). One worker owns it: of the workers with a
+ * transmit queue of the port, number (port modulo their count).
  *
  *   transmit_flush() ─► owner:   shaping_enter() ─► tree ─► shaping_poll() ─► the port
  *                       others:  steer_transmit() ─► owner
  *
- * The control thread builds a tree; the owner takes it between two bursts, with all that waits in
- * the one before it.
+ * The control thread builds a tree. Between two bursts the owner replaces its tree by the new one,
+ * and moves the waiting packets.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,17 +16,17 @@
 
 #include "runtime.h"
 
-/* Bursts that a turn takes at most, so that reception does not wait. If the tree ends, besides as
- * many packets as have come since the last turn: else it would never be empty. */
+/* Max bursts dequeued per poll, so that reception does not wait. A tree that ends also sends as
+ * many packets as have arrived since the last poll: otherwise it would never be empty. */
 #define TURN_BURSTS 4
-/* A worker does not sleep for less: waking takes longer. */
+/* Shorter sleeps are skipped: waking takes longer. */
 #define SLEEP_LEAST_NS 20000
-/* The device is full: how long until the next try. */
+/* Retry interval while the device is full. */
 #define RETRY_NS 50000
-/* A port that is no longer shaped may be offered more than it can send, and then drops it. For so
- * long it keeps what waited, as it may be more than the device takes at once. */
+/* A port that is no longer shaped may get more packets than it can send. It keeps the packets that
+ * waited for this long: they may exceed what the device accepts at once. */
 #define END_NS UINT64_C(100000000)
-/* The process ends, and the device takes nothing: tries, and for how long, until the rest is
+/* The process ends and the device accepts nothing: number of tries and time after which the rest is
  * dropped. */
 #define DRAIN_TRIES 64
 #define DRAIN_NS    UINT64_C(20000000)
@@ -34,7 +34,7 @@
 static unsigned owner_of(const struct sy_runtime *rt, const struct port *p)
 {
 	const unsigned shaper = SY_READ(p->shaper);
-	if (shaper > 0) /* as long as it is shaped */
+	if (shaper > 0) /* while it is shaped */
 		return shaper - 1;
 	const unsigned queues = p->queues > 0 ? p->queues : 1; /* 0: not bound yet */
 	return p->id % (queues < rt->workers ? queues : rt->workers);
@@ -50,7 +50,7 @@ unsigned shaping_way(struct sy_worker *w, struct port *port, struct sy_gather *g
 	if (!steer_transmitted(w, g->owner - 1u, g->mark))
 		return g->owner;
 	g->owner = 0;
-	/* Once more: they may have left for a tree that is newer. */
+	/* Read again: the packets may have left for a newer tree. */
 	return __atomic_load_n(&port->shaper, __ATOMIC_ACQUIRE);
 }
 
@@ -86,7 +86,7 @@ static void pending_drop(struct sy_worker *w, struct shaping *s, enum sy_drop re
 	s->pending = 0;
 }
 
-/* Sends what is pending, and keeps what the device refuses. */
+/* Sends pending packets; those that the device refuses stay pending. */
 static bool pending_send(struct sy_worker *w, struct port *port)
 {
 	struct shaping *s = &port->shaping;
@@ -102,12 +102,12 @@ static bool pending_send(struct sy_worker *w, struct port *port)
 		s->refused = 0;
 	else if (s->refused++ == 0)
 		s->refused_ns = w->now_ns;
-	/* At the end of a process it is work to wait for the device. */
+	/* at the end of a process, waiting for the device is work */
 	return sent > 0 ||
 	       (s->drains && (s->refused < DRAIN_TRIES || w->now_ns - s->refused_ns < DRAIN_NS));
 }
 
-/* The tree ends, and the device has refused what is pending for too long. */
+/* Drops pending packets if the tree ends and the device has refused them for too long. */
 static bool pending_expire(struct sy_worker *w, struct port *port)
 {
 	struct shaping *s = &port->shaping;
@@ -175,7 +175,7 @@ uint64_t shaping_sleep_ns(struct sy_worker *w, uint64_t longest)
 
 struct change {
 	struct port *port;
-	struct shaping to; /* and then: what it replaces */
+	struct shaping to; /* input: the new tree; output: the replaced one */
 };
 
 /* On the owner, between two bursts. */
@@ -183,7 +183,7 @@ static void tree_swap(struct sy_worker *w, void *ctx)
 {
 	struct change *change = ctx;
 	struct shaping *s = &change->port->shaping, was = *s;
-	if (was.tree) /* else nothing waits */
+	if (was.tree) /* otherwise nothing waits */
 		sy_shape_move(change->to.tree, was.tree, w->now_ns);
 	s->tree = change->to.tree;
 	s->branch = change->to.branch;
@@ -211,8 +211,8 @@ static void marks_set(struct sy_runtime *rt, bool any)
 	workers_note_queues(rt);
 }
 
-/* Received packets begin without a service from now on, or may begin with any. Workers forward
- * packets of others' sessions themselves only while no port is shaped. */
+/* Sets whether received packets must carry no service id from before. Workers forward packets of
+ * remote-owned sessions only while no port is shaped. */
 static void marks_count(struct sy_runtime *rt)
 {
 	bool any = false;
@@ -264,8 +264,8 @@ const struct sy_shape *sy_port_shape_get(const struct sy_runtime *rt, unsigned p
 	return s->ends ? NULL : s->tree;
 }
 
-/* Buffers that no device receives into. Some are on their way through a worker, and some in the
- * port's transmit queue: sy_shape_hold(). */
+/* Buffers available to the tree: not those of receive queues. Some are being processed by workers,
+ * some are in the port's transmit queue: sy_shape_hold(). */
 unsigned sy_port_shape_capacity(const struct sy_runtime *rt, unsigned port)
 {
 	const unsigned room = rt->spare_buffers / 4 * 3 / rt->ports;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Hand-over between workers: packets of another worker's slots, and packets for a transmit queue
- * that another worker owns. Each ordered pair and purpose has one ring, with one producer and one
- * consumer.
+ * Steering between workers: packets of another worker's slots, and packets for a transmit queue
+ * that another worker owns. Each ordered pair of workers has a ring for each purpose, with one
+ * producer and one consumer.
  */
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
 
 #include "runtime.h"
 
-/* Not rte_ring: W × W named rings would use up EAL's memory zones. */
+/* Not rte_ring: W × W named rings would exceed EAL's memory zones. */
 struct ring *ring_open(unsigned places)
 {
 	struct ring *r = rte_zmalloc("sy_ring", sizeof(*r) + places * sizeof(r->place[0]),
@@ -91,7 +91,7 @@ bool steer_is_empty(const struct sy_worker *w)
 	return true;
 }
 
-/* Returns how many fitted; drops the others. */
+/* Enqueues packets; drops those that do not fit. Returns how many did. */
 static unsigned packets_put(struct sy_worker *w, struct ring *ring, struct rte_mbuf *const *m,
                             unsigned count, enum sy_drop reason)
 {
@@ -130,8 +130,7 @@ static void transmit_send(struct sy_worker *w, unsigned owner)
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-/* Packets that were not prefetched in time, and are before the first one is looked at: as many as a
- * core can have under way. */
+/* Packets prefetched just before the burst is processed: as many as a core can have outstanding. */
 #define PREFETCH_LATE 12
 
 static void next_find(struct sy_worker *w)
@@ -165,7 +164,7 @@ void steer_begin(struct sy_worker *w)
 	next_find(w);
 }
 
-/* Turns in which a full ring is taken from, whatever comes behind. */
+/* Polls until all packets of a full ring are dequeued, whatever arrives behind them. */
 #define RING_POLLS (WORKER_FLOW_RING / (RING_BURSTS * SY_BURST) + 1)
 
 void steer_note_seen(struct sy_worker *w)
@@ -232,7 +231,7 @@ uint32_t sy_steer_left(const struct sy_worker *w, unsigned owner)
 void sy_burst_steer(struct sy_worker *w, struct sy_burst *b, unsigned i)
 {
 	unsigned owner = sy_slot_worker(w->rt, b->slot[i]);
-	if (owner == w->id) { /* this worker took over the slot after the caller looked */
+	if (owner == w->id) { /* this worker has become the slot's owner since the caller's check */
 		sy_burst_drop(w, b, i, SY_DROP_STEERING_FULL);
 		return;
 	}
@@ -252,8 +251,8 @@ uint32_t steer_transmit(struct sy_worker *w, unsigned owner, struct rte_mbuf *m)
 	return transmit_ring(w, owner)->head + g->count;
 }
 
-/* A position that was dropped, as the ring was full, is not reached: then all that is there
- * counts. */
+/* A position whose packet was dropped, because the ring was full, is never reached: then the ring's
+ * end counts. */
 bool steer_transmitted(const struct sy_worker *w, unsigned owner, uint32_t position)
 {
 	const struct ring *ring = transmit_ring(w, owner);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The last stage, sy_transmit_stage(): path → hop → neighbour → Ethernet header → port. Packets are
- * gathered for each port; transmit_flush() gives them to it when the worker's burst ends.
+ * gathered per port; transmit_flush() sends them when the worker's burst ends.
  *
  *   ready ──────────────► gathered for the port, or for the worker that owns its queue
  *   neighbour unknown ──► queued (unresolved.c) ──► ready, or no-neighbour
@@ -17,7 +17,7 @@ unsigned transmit_now(struct sy_worker *w, struct port *port, struct rte_mbuf **
 {
 	unsigned total = 0;
 	for (unsigned i = 0; i < n; i++)
-		total += m[i]->pkt_len; /* the port owns the packets it has taken */
+		total += m[i]->pkt_len; /* the port owns accepted packets */
 	unsigned sent = port->ops->tx(port, w->id, m, n);
 	for (unsigned i = sent; i < n; i++)
 		total -= m[i]->pkt_len;
@@ -35,7 +35,7 @@ static void gather_flush(struct sy_worker *w, unsigned id)
 	struct port *port = w->rt->port[id];
 	if (!g->count)
 		return;
-	unsigned to = SY_READ(port->shaper); /* once: its owner may clear it meanwhile */
+	unsigned to = SY_READ(port->shaper); /* read once: the owner may clear it meanwhile */
 	if (SY_UNLIKELY(to | g->owner) && (to = shaping_way(w, port, g))) {
 		shaping_enter(w, port, to - 1, g);
 		return;
@@ -54,7 +54,7 @@ void transmit_flush(struct sy_worker *w)
 		gather_flush(w, (unsigned)__builtin_ctz(p->transmit_ports));
 }
 
-/* For a queue that this worker owns. */
+/* Gathers a packet for a queue of this worker. */
 static inline void gather_add(struct sy_worker *w, struct rte_mbuf *m)
 {
 	struct sy_worker_private *p = w->private;
@@ -65,7 +65,8 @@ static inline void gather_add(struct sy_worker *w, struct rte_mbuf *m)
 	p->transmit_ports |= 1u << m->port;
 }
 
-/* A worker sends on the queue of its own number; other queues that it polls do not send. */
+/* A worker sends on the queue with its own number; it only receives from the other queues that it
+ * polls. */
 void transmit_gather(struct sy_worker *w, struct rte_mbuf *m)
 {
 	unsigned queues = w->rt->port[m->port]->queues;
@@ -82,7 +83,7 @@ void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port)
 		sy_packet_drop(w, m, SY_DROP_PORT_DOWN);
 		return;
 	}
-	/* The original frame may have been sent to a group or to another host. */
+	/* the received frame may have been sent to a group or to another host */
 	uint64_t mac = SY_READ(w->rt->port[port]->mac);
 	memcpy(((struct sy_eth *)sy_frame(m))->src, &mac, 6);
 	m->port = port;
@@ -91,7 +92,7 @@ void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port)
 
 #define MAC_MASK UINT64_C(0xffffffffffff)
 
-/* Writes both MAC addresses of a frame; the neighbour's is in a link's low 48 bits. */
+/* Writes both MAC addresses of a frame; the neighbour's is in the low 48 bits of a link. */
 static void macs_write(uint8_t *frame, uint64_t link, uint64_t mac)
 {
 	memcpy(frame, &link, 6);
@@ -123,7 +124,7 @@ static bool frame_destination(const struct rte_mbuf *m, struct sy_addr *out)
 	return true;
 }
 
-/* Of the longest frame that becomes of it: the port may cut it. */
+/* Length of the longest frame that results: the port may segment the packet. */
 static uint32_t frame_len(const struct rte_mbuf *m)
 {
 	if (SY_LIKELY(!(m->ol_flags & RTE_MBUF_F_TX_TCP_SEG)))
@@ -131,7 +132,7 @@ static uint32_t frame_len(const struct rte_mbuf *m)
 	return (uint32_t)(m->l2_len + m->l3_len + m->l4_len + m->tso_segsz);
 }
 
-/* The neighbour that a packet's hop leads to. */
+/* The neighbour of a packet's hop. */
 struct resolved {
 	uint64_t link;
 	const struct sy_addr *addr;
@@ -139,8 +140,8 @@ struct resolved {
 	struct sy_addr destination;
 };
 
-/* Finds port and neighbour of a packet. via: the neighbour, if it is not the frame's destination.
- */
+/* Finds port and neighbour of a packet. via: the neighbour, if it is not the frame's
+ * destination. */
 static void packet_resolve(struct sy_worker *w, struct rte_mbuf *m, uint16_t id,
                            const struct sy_addr *via, uint32_t flow, struct resolved *out)
 {
@@ -152,7 +153,7 @@ static void packet_resolve(struct sy_worker *w, struct rte_mbuf *m, uint16_t id,
 		               path && path->blackhole ? SY_DROP_BLACKHOLE : SY_DROP_NO_ROUTE);
 		return;
 	}
-	/* Flow numbers may be consecutive: spread them by the upper bits of a product. */
+	/* Flow numbers may be consecutive: the upper bits of a product spread them. */
 	const struct path_hop *hop = &path->hop[path->pick[(flow * 0x9e3779b1u) >> 26]];
 	const struct port *port = rt->port[hop->port];
 	if (!SY_READ(port->up)) {
@@ -258,7 +259,7 @@ bool sy_tx_cache_link(struct sy_worker *w, const struct sy_tx_cache *tx,
 	return true;
 }
 
-/* By the tx cache if possible, else in general. */
+/* By the tx cache if possible. */
 static void packet_send(struct sy_worker *w, struct sy_tx_cache *tx, struct sy_burst *b, unsigned i)
 {
 	struct rte_mbuf *m = b->mbuf[i];
@@ -288,7 +289,7 @@ void sy_transmit_ready(struct sy_worker *w, struct rte_mbuf *m)
 {
 	if (SY_READ(w->rt->port[m->port]->up))
 		transmit_gather(w, m);
-	else /* the port went down meanwhile; its interface may be gone */
+	else /* the port is down; its interface may be gone */
 		sy_packet_drop(w, m, SY_DROP_PORT_DOWN);
 }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Packets to next hops whose MAC address is not known yet, in the order of their arrival.
+ * Packets to next hops whose MAC address is not known yet, in the order of arrival.
  *
- * The worker requests each next hop once from the control thread, which queries the
- * kernel. Packets are dropped a second after that request, but only when the control thread has
- * read all that the kernel reported in this second: on a busy host the answer may lie unread in its
- * socket.
+ * The worker requests each next hop once from the control thread, which queries the kernel. Packets
+ * are dropped a second after that request, but only once the control thread has read all kernel
+ * reports of that second: on a busy host the answer may be unread in its socket.
  */
 #include "runtime.h"
 
@@ -57,7 +56,7 @@ void unresolved_add(struct sy_worker *w, struct rte_mbuf *m, const struct sy_add
 	        (struct unresolved_packet){.mbuf = m, .hop = (uint8_t)(hop - u->hop)};
 }
 
-/* Returns whether the kernel had its time to resolve the hop, and the control thread to read. */
+/* Has the kernel had its time to resolve the hop, and the control thread its time to read? */
 static bool hop_is_overdue(const struct sy_worker *w, struct unresolved_hop *hop)
 {
 	uint32_t handled = SY_RCU_READ(w->private->neighbour_requests_handled);
@@ -82,7 +81,7 @@ static void hop_update(struct sy_worker *w, struct unresolved_hop *hop)
 		hop_request(w, hop);
 }
 
-/* Sends or drops the packets of all hops whose state is known now, and keeps the others. */
+/* Sends or drops the packets of all hops that are resolved or failed; keeps the others. */
 static void packets_settle(struct sy_worker *w)
 {
 	struct unresolved *u = &w->private->unresolved;

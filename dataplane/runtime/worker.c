@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One worker: its loop and its clock; worker_sleep.c has its sleep. Its thread runs worker_main()
- * (workers.c starts it), which calls worker_poll() again and again, and worker_sleep() where there
- * is nothing to do:
+ * One worker: its loop and its clock; worker_sleep.c has its sleep. Its thread (started by
+ * workers.c) runs worker_main(), which calls worker_poll() repeatedly, and worker_sleep() if there
+ * is no work:
  *
  *   source_poll()      a burst from each queue          ─┐
  *   steer_receive()    bursts from other workers        ─┼─► burst_run(): the pipeline's stages
@@ -26,11 +26,11 @@
 
 #include "route.h"
 
-/* Packets that wait in a queue, if half of it holds as many, from which on it is behind. */
+/* From this many waiting packets on, in a queue at least half full, the worker is behind. */
 #define BEHIND_FROM 1024
-/* So many may wait in a queue that does not say. */
+/* Assumed capacity of a queue that does not report its fill level. */
 #define UNCOUNTED 4096
-/* The most that the clock advances between two rounds. */
+/* Max step of the clock between two rounds. */
 #define CLOCK_STEP_NS UINT64_C(1000000000)
 
 /* ---- time: TSC, disciplined against CLOCK_MONOTONIC each round ------------------------------- */
@@ -57,7 +57,7 @@ void worker_clock_read(struct sy_worker *w)
 {
 	w->tsc = rte_rdtsc();
 	uint64_t ns = clock_ns_at(&w->private->clock, w->tsc);
-	if (ns > w->now_ns) /* never set it back */
+	if (ns > w->now_ns) /* never goes back */
 		w->now_ns = ns;
 }
 
@@ -72,7 +72,7 @@ static void clock_discipline(struct sy_worker *w)
 	struct worker_clock *c = &w->private->clock;
 	c->tsc = rte_rdtsc();
 	c->ns = sy_clock_ns();
-	bool stepped = c->tsc <= c->rate_tsc; /* back: the rate is measured again */
+	bool stepped = c->tsc <= c->rate_tsc; /* stepped back: measure the rate again */
 	if (stepped || c->ns - c->rate_ns > UINT64_C(1000000000)) {
 		if (!stepped)
 			c->rate = (uint64_t)(((__uint128_t)(c->ns - c->rate_ns) << 32) /
@@ -120,18 +120,20 @@ static void burst_run(struct sy_worker *w, unsigned n, bool steered)
 	for (const struct sy_stage *s = w->rt->options.pipeline; s->name; s++)
 		s->run(w, b);
 	for (unsigned i = 0; i < b->count; i++)
-		if (!sy_next_has_left(b->next[i])) /* no stage wanted it */
+		if (!sy_next_has_left(b->next[i])) /* no stage handled it */
 			sy_burst_drop(w, b, i, SY_DROP_UNKNOWN_DESTINATION);
 	transmit_flush(w);
 	steer_push(w);
 	SY_COUNT(w->counters.bursts, 1);
 }
 
-/* A worker's turns are never so far apart, unless its thread does not run: it sleeps for less. */
+/* Polls of a running worker are never this far apart: it sleeps for less. So its thread did not
+ * run. */
 #define STALL_NS UINT64_C(20000000)
-/* A stall excuses a full queue so seldom: a worker that stalls all the time cannot keep up. */
+/* A stall excuses a full queue at most this often: a worker that stalls all the time cannot keep
+ * up. */
 #define EXCUSE_NS UINT64_C(1000000000)
-/* A worker takes a receive queue of packets sooner. */
+/* Upper bound of the time in which a worker empties a full receive queue. */
 #define CATCH_UP_NS UINT64_C(100000000)
 
 static void poll_note(struct sy_worker *w)
@@ -165,8 +167,8 @@ uint64_t sy_worker_lag_ns(const struct sy_worker *w)
 	return w->now_ns < p->lag_until_ns ? p->lag_ns : 0;
 }
 
-/* After a burst of n packets: it is behind from where its queue is half full until a quarter is
- * left. What came while the worker did not run is no sign of that. */
+/* Call after a burst of n packets. The worker is behind from when its queue is half full until a
+ * quarter is left. Packets that arrived while the worker did not run do not count. */
 static bool source_is_behind(struct worker_source *s, unsigned n, uint64_t now_ns, bool stalled)
 {
 	unsigned room;
@@ -195,7 +197,7 @@ uint64_t sy_worker_seen_ns(const struct sy_worker *w)
 	return seen;
 }
 
-/* Receives a burst from one queue of one port and runs it through the pipeline. */
+/* Receives a burst from one queue of one port and runs the pipeline on it. */
 static bool source_poll(struct sy_worker *w, struct worker_source *s)
 {
 	struct rte_mbuf **m = w->private->burst.mbuf;
@@ -262,9 +264,8 @@ unsigned sy_packet_buffers(const struct sy_runtime *rt)
 	return rt->pool->size;
 }
 
-/* Runs the packets of sy_packet_resubmit(), after the bursts that held them back. What it hands
- * over follows what those bursts steered over. Packets that it gives again itself wait for the next
- * turn. */
+/* Runs the packets of sy_packet_resubmit() after the bursts that resubmitted them. What they steer
+ * follows what those bursts steered. Packets resubmitted here wait for the next poll. */
 static void resubmitted_run(struct sy_worker *w)
 {
 	struct resubmitted *a = &w->private->resubmitted;
@@ -332,16 +333,16 @@ bool worker_poll(struct sy_worker *w)
 	p->neighbours_seen = changed;
 	if (w->tsc - p->round_tsc >= p->round_cycles)
 		round_run(w);
-	transmit_flush(w); /* packets from calls, rounds and waiting */
+	transmit_flush(w); /* packets from calls, rounds and queues */
 	steer_flush(w);
 	if (SY_UNLIKELY(p->shaped))
 		work |= shaping_poll(w);
-	return work || p->resubmitted.count; /* rounds give packets too */
+	return work || p->resubmitted.count; /* rounds resubmit packets too */
 }
 
-/* If the workers take all CPUs that the process may use, the host's programs (ssh, BGP, health
- * checks) have none of their own. Then no worker is ahead of them, whatever the process's priority
- * is; the control thread keeps it. */
+/* If the workers use all CPUs of the process's affinity, the host's programs (ssh, BGP, health
+ * checks) have none of their own. Then no worker has priority over them; the control thread keeps
+ * the process's priority. */
 static void worker_yield_to_host(const struct sy_worker *w)
 {
 	cpu_set_t all;
@@ -374,7 +375,7 @@ void worker_begin(struct sy_worker *w)
 {
 	struct sy_worker_private *p = w->private;
 	p->backoff_us = WORKER_BACKOFF_US;
-	/* Correct without it, but without its own pool cache. EAL's own threads have one. */
+	/* optional: gives the thread a pool cache; EAL's own threads have one */
 	if (rte_lcore_id() == LCORE_ID_ANY && rte_thread_register())
 		sy_log(SY_LOG_WARN, "runtime", "EAL does not register worker %u: %s", w->id,
 		       rte_strerror(rte_errno));
@@ -418,7 +419,7 @@ void *worker_main(void *arg)
 	struct sy_worker_private *p = w->private;
 	worker_pin(w);
 	worker_begin(w);
-	sy_confine_worker(); /* from here on, strangers' bytes */
+	sy_confine_worker(); /* from here on it processes untrusted bytes */
 	uint64_t before = w->tsc;
 	while (!SY_READ(p->stop)) {
 		bool work = worker_poll(w), rests;

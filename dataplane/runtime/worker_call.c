@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Functions that the control thread has a worker run between two bursts. It waits for the end of a
- * call. It posts a function if it can continue later: a worker may not run for seconds where other
- * programs use its CPU (docs/design/0056-stalls.md).
+ * Functions of the control thread that a worker runs between two bursts. A call waits for the end
+ * of the function. A post continues later: a worker may not run for seconds where other programs
+ * use its CPU (docs/design/0056-stalls.md).
  */
 #include <sched.h>
 #include <time.h>
@@ -11,14 +11,14 @@
 
 #include "runtime.h"
 
-/* How often the control thread pauses, and then yields its CPU, before it sleeps. */
+/* How often the control thread pauses, then yields its CPU, before it sleeps. */
 #define PAUSES 1000
 #define YIELDS 200
 #define NAP_NS 50000
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* A sleep leaves the CPU to a worker of lower priority, which sched_yield() does not. */
+/* A sleep leaves the CPU to a worker of lower priority; sched_yield() does not. */
 static void answer_wait(unsigned spins)
 {
 	static const struct timespec nap = {0, NAP_NS};
@@ -43,7 +43,7 @@ int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ct
 	uint64_t deadline = sy_clock_ns() + UINT64_C(1000000000);
 	for (unsigned spins = 0; !__atomic_load_n(&call.done, __ATOMIC_ACQUIRE); spins++) {
 		answer_wait(spins);
-		/* A withdrawn call can no longer run. Any other is running now. */
+		/* A withdrawn call can no longer run; any other is running now. */
 		if (spins >= PAUSES && expected && sy_clock_ns() > deadline) {
 			if (__atomic_compare_exchange_n(&p->call, &expected, NULL, false,
 			                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
@@ -111,7 +111,7 @@ bool sy_worker_post(struct sy_worker *w, struct sy_worker_post *post)
 	return false;
 }
 
-/* Takes a post off the list of those that the control thread waits for. */
+/* Removes a post from the list of pending posts. */
 static void post_remove(struct sy_runtime *rt, struct sy_worker_post *post)
 {
 	struct sy_worker_post **at = &rt->awaited;
@@ -137,6 +137,6 @@ void posts_finish(struct sy_runtime *rt)
 		}
 		*at = post->next;
 		post->done(post->ctx);
-		at = &rt->awaited; /* it may have posted again */
+		at = &rt->awaited; /* done() may have posted again */
 	}
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Workers whose threads are the application's: worker_main() in pieces. */
+/* Workers on threads of the application: worker_main() in pieces. */
 #include <sys/epoll.h>
 
 #include "route.h"
@@ -53,7 +53,7 @@ void sy_worker_awake(struct sy_worker *w)
 	struct epoll_event ev[8];
 
 	worker_sleep_end(w);
-	/* Takes the edge of the eventfd: the descriptor would stay readable. */
+	/* Consumes the eventfd's edge: the descriptor would stay readable. */
 	if (epoll_wait(w->private->epoll_fd, ev, 8, 0) > 0)
 		SY_COUNT(w->counters.wakeups, 1);
 	off_line(w);
@@ -80,8 +80,8 @@ void sy_worker_wake(struct sy_worker *w)
 	worker_wake(w);
 }
 
-/* It stays one that runs: the control thread must not run its calls itself, as a thread may enter
- * again at any time. They wait until they are withdrawn. */
+/* It counts as running: the control thread must not run its calls itself, because a thread may
+ * enter again at any time. Calls wait until they are withdrawn. */
 void sy_worker_leave(struct sy_worker *w)
 {
 	worker_end(w);

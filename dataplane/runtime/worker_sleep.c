@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A worker's sleep, and who wakes it. */
+/* A worker's sleep and wake-up. */
 #include <poll.h>
 #include <unistd.h>
 
@@ -29,14 +29,14 @@ static bool worker_is_idle(const struct sy_worker *w)
 
 /*
  * No wake-up is lost: the sleeper sets `asleep`, then looks for work; a producer adds work, then
- * looks at `asleep`. Each has a full fence between, so at least one sees the other. The first
- * producer to clear the flag writes the eventfd. A late write costs one more turn.
+ * reads `asleep`. With a full fence in between on both sides, at least one sees the other. The
+ * first producer to clear the flag writes the eventfd. A late write costs one more poll.
  */
 uint64_t worker_sleep_begin(struct sy_worker *w)
 {
 	uint64_t wake_ns = w->rt->options.wake_ns ? w->rt->options.wake_ns(w) : UINT64_MAX;
 	struct sy_worker_private *p = w->private;
-	uint64_t shaping_ns = UINT64_MAX; /* until a packet that waits may leave */
+	uint64_t shaping_ns = UINT64_MAX; /* until a queued packet may leave */
 	if (SY_UNLIKELY(p->shaped) && !(shaping_ns = shaping_sleep_ns(w, shaping_ns)))
 		return 0;
 	if (wake_ns <= w->now_ns)
@@ -68,8 +68,8 @@ uint64_t worker_sleep_begin(struct sy_worker *w)
 	return left * 1000;
 }
 
-/* A sleep that ends so soon costs more than polling would have: the worker the time to wake up,
- * and a sender on this machine the call that wakes it. */
+/* A sleep that ends this soon costs more than polling: the worker needs time to wake up, and a
+ * sender on this machine pays for the call that wakes it. */
 void worker_spin_note(struct sy_worker_private *p, uint64_t now)
 {
 	p->spin_cycles = now - p->last_work < p->max_spin ? p->max_spin : p->min_spin;
@@ -82,8 +82,8 @@ void worker_sleep_end(struct sy_worker *w)
 	__atomic_store_n(&w->private->asleep, 0, __ATOMIC_RELAXED);
 }
 
-/* Not by epoll: the kernel would tell an instance that knows a socket of each packet, also while
- * the worker is awake, which is a sixth of what a sender on veth has to do for it. */
+/* Not by epoll: the kernel notifies an epoll instance of each packet even while the worker is
+ * awake. That is a sixth of a sender's work on veth. */
 static void sources_wait(struct sy_worker *w, const struct timespec *wait)
 {
 	const struct sy_worker_private *p = w->private;
@@ -121,7 +121,7 @@ static void sleeper_wake(struct sy_worker *w)
 		return;
 	uint64_t one = 1;
 	ssize_t put = write(w->private->wake_fd, &one, sizeof(one));
-	(void)put; /* cannot overflow: 2^64 is far */
+	(void)put; /* cannot overflow: 2^64 is out of reach */
 }
 
 void worker_wake(struct sy_worker *w)

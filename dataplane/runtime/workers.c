@@ -12,14 +12,14 @@
 
 #include "route.h"
 
-/* A worker without work for this long goes to sleep; microseconds: long enough to bridge the gaps
- * of busy traffic. The most is for those of large segments, while they come (worker_spin_note()).
- * On a CPU that others use, it sleeps at once (cpu_wait.h). */
+/* Spin time before a worker without work sleeps, in microseconds: long enough to bridge the gaps of
+ * busy traffic. The max is for large segments (worker_spin_note()). On a shared CPU it sleeps at
+ * once (cpu_wait.h). */
 #define SPIN_LEAST_US 30
 #define SPIN_MOST_US  120
 
-/* Turns in which workers finish what they have given to each other, at most: a bound for what a
- * device might keep. */
+/* Max polls in which workers finish what they have steered to each other, in case a device keeps
+ * packets. */
 #define DRAIN_MOST 100000
 
 /* ---- from opening to closing ----------------------------------------------------------------- */
@@ -91,7 +91,7 @@ int workers_open(struct sy_runtime *rt, struct sy_error *err)
 		rt->worker[i].app = rt->options.app;
 		rt->worker[i].slot_worker = rt->slot_worker;
 		rt->worker[i].path_mtu = rt->routes->mtu;
-		/* With more workers than CPUs, as in tests, the scheduler places them. */
+		/* with more workers than CPUs, as in tests, the scheduler places them */
 		bool pinned = rt->workers <= (unsigned)cores;
 		int rc = worker_prepare(rt, &rt->worker[i], pinned ? (int)core[i] : -1);
 		if (rc)
@@ -104,7 +104,7 @@ int workers_open(struct sy_runtime *rt, struct sy_error *err)
 
 void workers_note_queues(struct sy_runtime *rt)
 {
-	bool suffice = !rt->shaping; /* a shaped port's owner sends for all */
+	bool suffice = !rt->shaping; /* the owner of a shaped port sends for all */
 	for (unsigned i = 0; i < rt->ports; i++)
 		suffice = suffice && rt->port[i]->queues >= rt->workers;
 	for (unsigned i = 0; i < rt->workers; i++)
@@ -155,12 +155,12 @@ void workers_stop(struct sy_runtime *rt)
 			continue;
 		pthread_join(p->thread, NULL);
 		p->running = false;
-		posts_run(&rt->worker[i]); /* those that it has left */
+		posts_run(&rt->worker[i]); /* posts that the worker has left */
 	}
 }
 
-/* Enough turns for all packets that a receive ring and the rings between workers hold. A device
- * that continues receiving is not read for longer. */
+/* Enough polls for all packets of a receive ring and of the rings between workers. A device that
+ * goes on receiving is not drained for longer. */
 static unsigned drain_polls(const struct sy_runtime *rt)
 {
 	unsigned ring = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Options of a command line that name ports, and the routes and neighbours of those without a
- * kernel interface. Errors name the option and the remedy; the texts stay as they are. */
+/* Command-line options for ports, and for routes and neighbours of ports without a kernel
+ * interface. Errors name the option and the remedy. Option texts are not modified. */
 #ifndef SY_PORT_OPTION_H
 #define SY_PORT_OPTION_H
 
@@ -12,7 +12,7 @@ int sy_port_option(struct sy_runtime_options *o, const char *text, struct sy_err
 int sy_route_option(struct sy_runtime_options *o, const char *text, struct sy_error *err);
 /* --neighbour ADDRESS,port=NAME,mac=MAC */
 int sy_neighbour_option(struct sy_runtime_options *o, const char *text, struct sy_error *err);
-/* What they have allocated. */
+/* Frees what they have allocated. */
 void sy_port_options_free(struct sy_runtime_options *o);
 
 /* Numbers with k or M; options' texts. */

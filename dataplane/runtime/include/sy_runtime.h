@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The runtime moves packets and knows nothing of load balancing. It contains EAL, ports, workers,
- * hand-over, routes and next hops, RCU, counters and drops, and the control socket.
+ * The runtime moves packets, independent of load balancing: EAL, ports, workers, steering, routes
+ * and next hops, RCU, counters and drops, the control socket.
  *
  * Threads: W workers poll ports and run the pipeline. One control thread handles netlink, the
  * control socket and every configuration change. Workers read configuration under RCU; other
@@ -58,14 +58,15 @@ enum sy_phase {
 
 struct sy_phase_cost {
 	uint64_t wall_ns;
-	uint64_t cpu_ns;    /* CPU time in it, all threads together */
-	uint64_t queued_ns; /* the control thread was runnable and had no CPU; 0: unknown */
-	uint64_t faults;    /* pages touched for the first time */
+	uint64_t cpu_ns;    /* CPU time of all threads */
+	uint64_t queued_ns; /* time for which the control thread was runnable without a CPU; 0:
+	                       unknown */
+	uint64_t faults;    /* page faults */
 };
 
-/* The process has begun. Control thread only, as are the next three functions. */
+/* Call when the process has begun. Control thread only, like the next three functions. */
 void sy_phases_begin(void);
-/* Charges the time since the end of the previous phase to this one. A phase may end repeatedly. */
+/* Adds the time since the end of the previous phase to this one. A phase may end repeatedly. */
 void sy_phase_end(enum sy_phase phase);
 /* The same for two phases; the first ended at at_ns (sy_clock_ns()). */
 void sy_phase_split(enum sy_phase first, enum sy_phase second, uint64_t at_ns);
@@ -90,11 +91,11 @@ struct sy_port_options {
 	uint8_t mac[6];  /* ethdev without a kernel interface; all zero: the device's own */
 	uint16_t mtu;    /* ethdev; 0: 1500 */
 	unsigned queues; /* ethdev; 0: one per worker, up to the device's maximum */
-	unsigned ring;   /* packets that a receive queue holds: a power of 2, SY_RING_MIN to
+	unsigned ring;   /* capacity of a receive queue in packets: a power of 2, SY_RING_MIN to
 	                    SY_RING_MAX; 0: 2048, ethdev 1024 */
 };
 
-/* Configuration for ports without a kernel interface. */
+/* Configuration of ports without a kernel interface. */
 struct sy_static_route {
 	char port[32];
 	struct sy_addr prefix, via; /* via all zero: on link */
@@ -114,13 +115,13 @@ struct sy_stage {
 
 struct sy_runtime_options {
 	unsigned workers;   /* 1–SY_MAX_WORKERS */
-	char cores[128];    /* CPU list for the workers, "" : the first of the process's affinity */
+	char cores[128];    /* CPU list of the workers; "": chosen from the process's affinity */
 	bool huge;          /* false: --no-huge, with a warning */
 	unsigned memory_mb; /* EAL memory */
-	unsigned mbufs;     /* packet buffers in total; 0: derived from ports and queues, and … */
-	unsigned spare;     /* … so many that the pipeline keeps */
+	unsigned mbufs;     /* total packet buffers; 0: derived from ports, queues and … */
+	unsigned spare;     /* … buffers that the pipeline keeps */
 	char instance[64];  /* EAL file prefix */
-	bool pci;           /* look for PCI devices; false: only if a port is one */
+	bool pci;           /* scan for PCI devices; false: only if a port is one */
 	bool kernel;        /* false: no netlink mirror, static routes only (tests, benchmarks) */
 	struct sy_port_options port[SY_MAX_PORTS];
 	unsigned ports;
@@ -131,69 +132,67 @@ struct sy_runtime_options {
 	const struct sy_stage *pipeline; /* ends with a NULL name; see forwarder/pipeline.c */
 	/* Called by each worker at least every SY_ROUND_MS ms, busy or idle (expiry sweeps). */
 	void (*round)(struct sy_worker *w);
-	/* Called in each turn of a worker: handles packets that came neither by a port nor from
-	 * another worker's ring. True: there was something, or may be soon. NULL: nothing comes. */
+	/* Called in each poll of a worker: handles packets that came neither by a port nor from
+	 * another worker's ring. Returns true if there was work, or may be soon. NULL: there is
+	 * none. */
 	bool (*poll)(struct sy_worker *w);
-	/* Nothing comes to poll() until another worker calls sy_workers_wake(). */
+	/* Does poll() get no work until another worker calls sy_workers_wake()? */
 	bool (*is_idle)(const struct sy_worker *w);
-	/* When poll() has something to do at the latest, by CLOCK_MONOTONIC: a worker sleeps no
-	 * longer. NULL: not before a round. */
+	/* The time at which poll() next has work, by CLOCK_MONOTONIC: a worker sleeps no longer.
+	 * NULL: not before a round. */
 	uint64_t (*wake_ns)(const struct sy_worker *w);
-	/* A shaped port's queue has refused a packet of a service (sy_packet_set_service), which
-	 * is dropped. NULL: nothing counts these. */
+	/* Called when a shaped port's queue refused a packet of a service (sy_packet_set_service),
+	 * which is dropped. NULL: not counted. */
 	void (*refused)(struct sy_worker *w, uint32_t service, enum sy_drop reason);
 	void *app; /* → sy_worker.app of every worker */
-	/* A running forwarder still has the interfaces. Until sy_runtime_bind(), this process
-	 * neither locks nor changes the interfaces, the flow director or the claims. */
+	/* A running forwarder owns the interfaces. Until sy_runtime_bind(), this process neither
+	 * locks nor changes the interfaces, the flow director or the claims. */
 	bool inherit;
 	bool probe;         /* probes new addresses before it claims them (probe.c) */
-	unsigned sweep_s;   /* seconds between verifications of all kernel state; 0: 30 */
+	unsigned sweep_s;   /* seconds between complete verifications of kernel state; 0: 30 */
 	unsigned path_half; /* 0 or 1: path ids come from this half of their space */
-	bool offloads; /* ports do what they can of sy_port_info.offloads; else nothing. Then the
-	                  pipeline takes packets in several buffers, also such that a port has
-	                  joined (LRO) */
+	bool offloads;      /* 0 or 1: half of the path ids that this process uses */
 };
 #define SY_ROUND_MS 10
 
 /*
- * From now on, all memory of this process, including the session tables, comes from the NUMA node
- * of the CPUs that the workers will run on (options as above), as long as that node has any. Warns
- * if these CPUs are on several nodes. Call before the first large allocation. Returns 0, or −EINVAL
- * if the list cannot be parsed.
+ * Binds all later memory of this process, including the session tables, to the NUMA node of the
+ * workers' CPUs (options as above), as long as that node has any. Warns if these CPUs are on
+ * several nodes. Call before the first large allocation. Returns 0, or −EINVAL if the list cannot
+ * be parsed.
  */
 int sy_memory_near(const char *cores, unsigned workers, struct sy_error *err);
 /*
- * Starts EAL, makes the packet pool and every part of the ports that does not need the device
- * (UMEMs, the flow director's program), makes the workers' state, and starts the mirror. Without
+ * Starts EAL, creates the packet pool, every part of the ports that does not need the device
+ * (UMEMs, the flow director's program), and the workers' state, and starts the mirror. Without
  * `inherit`, locks interfaces and claims: -EBUSY names the forwarder that has them. One runtime per
  * process.
  */
 int sy_runtime_open(const struct sy_runtime_options *options, struct sy_runtime **out,
                     struct sy_error *err);
 /*
- * Takes the ports: locks (inherit), flow director, sockets, devices. Waits up to 2 s for a
+ * Acquires the ports: locks (inherit), flow director, sockets, devices. Waits up to 2 s for a
  * predecessor to release them. From here on, packets wait for sy_runtime_start(). With `inherit`,
- * only sy_runtime_claim() steers and claims the addresses taken so far; until then the
- * predecessor's steering and claims remain in place.
+ * only sy_runtime_claim() steers and claims the addresses; until then the predecessor's steering
+ * and claims remain.
  */
 int sy_runtime_bind(struct sy_runtime *rt, struct sy_error *err);
 /* Starts the workers. */
 int sy_runtime_start(struct sy_runtime *rt, struct sy_error *err);
 /* With `inherit`, after sy_runtime_start(): waits up to 2 s for the predecessor to release its
- * claims, puts this process's own program in place, steers and claims the addresses of earlier
- * sy_address_claim() calls, and settles if sy_address_settle() was called. Logs each address that
- * fails and returns the first failure. Without `inherit`: does nothing. */
+ * claims, replaces its program, steers and claims the addresses of earlier sy_address_claim()
+ * calls, and settles if sy_address_settle() was called. Logs each address that fails and returns
+ * the first error. Without `inherit`: does nothing. */
 int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err);
 /*
  * Stops the workers and releases sockets, devices, flow director, claims and their locks for a
- * successor. Steering and claims stay in the kernel. Workers' counters and everything else can
- * still be read, and the control loop continues. After this, only sy_runtime_close() or the end of
- * the process may follow. The unused sockets continue closing in the background; a successor waits
- * for each queue.
+ * successor. Steering and claims stay in the kernel. Counters and all other state remain readable,
+ * and the control loop continues. Afterwards only sy_runtime_close() or the end of the process may
+ * follow. The sockets go on closing in the background; a successor waits for each queue.
  */
 void sy_runtime_quiesce(struct sy_runtime *rt);
-/* Runs the control thread's loop until the first full mirror dump has been applied.
- * -ECANCELED: sy_runtime_stop() was called first; this is no failure. */
+/* Runs the control thread's loop until the first full mirror dump was applied. Returns -ECANCELED
+ * if sy_runtime_stop() was called first; this is no failure. */
 int sy_runtime_wait_synced(struct sy_runtime *rt, unsigned timeout_ms, struct sy_error *err);
 /*
  * The control thread's loop: epoll over everything registered by sy_runtime_watch(), until
@@ -205,30 +204,30 @@ void sy_runtime_stop(struct sy_runtime *rt);
 /* Stops workers, closes ports; frees everything. */
 void sy_runtime_close(struct sy_runtime *rt);
 
-/* Calls fn(ctx) on the control thread whenever fd is readable. fd < 0 in unwatch: ignored. */
+/* Calls fn(ctx) on the control thread whenever fd is readable. Unwatching ignores fd < 0. */
 int sy_runtime_watch(struct sy_runtime *rt, int fd, void (*fn)(void *ctx), void *ctx);
 void sy_runtime_unwatch(struct sy_runtime *rt, int fd);
-/* Calls fn(ctx) on the control thread once, at the next turn of its loop: for work in pieces. */
+/* Calls fn(ctx) on the control thread once, in the next iteration of its loop: for work in
+ * pieces. */
 void sy_runtime_defer(struct sy_runtime *rt, void (*fn)(void *ctx), void *ctx);
 /* Calls fn(ctx) every period_ms on the control thread. */
 int sy_runtime_every(struct sy_runtime *rt, unsigned period_ms, void (*fn)(void *ctx), void *ctx);
 
-/* The first full mirror dump has been applied, or there is no kernel to mirror. */
+/* Was the first full mirror dump applied, or is there no kernel to mirror? */
 bool sy_runtime_is_synced(const struct sy_runtime *rt);
-/* The i-th problem of the kernel's state that another program has caused, with its remedy; NULL:
+/* The i-th problem with the kernel's state that another program has caused, with its remedy; NULL:
  * there are fewer. */
 const char *sy_runtime_problem(const struct sy_runtime *rt, unsigned i);
-/* It concerns an address that another host has. */
+/* Is it about an address that another host uses? */
 bool sy_runtime_problem_is_contested(const struct sy_runtime *rt, unsigned i);
-/* Kernel objects that this process has restored after another program removed them. */
+/* Number of kernel objects that this process has restored after another program removed them. */
 uint64_t sy_runtime_restored(const struct sy_runtime *rt);
-/* Policy routing of this host concerns some packets. Any thread, under RCU. */
+/* Does policy routing of this host apply to any packets? Any thread, under RCU. */
 bool sy_policies_exist(const struct sy_runtime *rt);
-/* It concerns packets of this tuple; tos: their type of service or traffic class, with the bits of
- * ECN. The path to their destination may then be another one than sy_path_lookup()'s. Any thread,
- * under RCU. */
+/* Does it apply to packets of this tuple? tos: type of service or traffic class, including ECN. The
+ * path to their destination may then differ from sy_path_lookup()'s. Any thread, under RCU. */
 bool sy_policy_refuses(const struct sy_runtime *rt, const struct sy_tuple *t, uint8_t tos);
-/* NULL, or why routing is refused (policy routing, VRF). */
+/* Why routing is refused (policy routing, VRF); NULL: it is not. */
 const char *sy_runtime_refusal(const struct sy_runtime *rt);
 
 /* ---- workers (worker*.c) --------------------------------------------------------------------- */
@@ -237,8 +236,8 @@ const char *sy_runtime_refusal(const struct sy_runtime *rt);
 struct sy_worker_counters {
 	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
 	uint64_t bursts, steered_out, steered_in;
-	uint64_t remote; /* packets of other workers' slots, not steered; written by the
-	                    pipeline */
+	uint64_t remote; /* packets of remote-owned sessions that were forwarded here; written by
+	                    the pipeline */
 	uint64_t busy_cycles, idle_cycles, sleeps, wakeups;
 	uint64_t drop[SY_DROP_COUNT];
 };
@@ -248,28 +247,28 @@ struct sy_worker {
 	struct sy_runtime *rt;
 	void *app;                  /* the pipeline's state, from sy_runtime_options */
 	const uint8_t *slot_worker; /* as sy_slot_worker(), by slot. readers: relaxed */
-	const uint16_t *path_mtu;   /* by path: largest IP packet in bytes that fits through,
-	                               0: the path is stale. readers: acquire */
+	const uint16_t *path_mtu;   /* by path: largest IP packet in bytes that fits it; 0: the path
+	                               is stale. Readers: acquire */
 	uint64_t link_epoch;        /* see sy_tx_cache.h: without the port's bits */
-	bool queues_suffice; /* each worker sends by itself on every port: all have a queue for it,
-	                        none is shaped. Writer: control thread; readers: relaxed */
+	bool queues_suffice; /* each worker has a transmit queue on every port, and no port is
+	                        shaped. Writer: control thread; readers: relaxed */
 	uint64_t tsc;        /* at the start of this burst or round */
 	uint64_t now_ns;     /* coarse CLOCK_MONOTONIC of this burst or round */
 	struct sy_worker_counters counters; /* writer: this worker. readers: relaxed */
-	struct sy_worker_private *private;  /* worker.c's */
+	struct sy_worker_private *private;  /* private to worker.c */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 unsigned sy_worker_count(const struct sy_runtime *rt);
 struct sy_worker *sy_worker_at(const struct sy_runtime *rt, unsigned id);
-/* All packets that had come to the worker's queues by this time, or that others had steered to
- * it, have been given to the pipeline, or are in this burst. It is behind now_ns while a queue
- * holds more than a burst, and while others' packets have not had their turn: who waits for a
- * packet has waited until then. */
+/* All packets that had reached the worker's queues and rings by this time were passed to the
+ * pipeline, or are in this burst. It is behind now_ns while a queue holds more than a burst, and
+ * while other workers' packets have not been polled. So a timeout for a packet ends by this time,
+ * not by now_ns. */
 uint64_t sy_worker_seen_ns(const struct sy_worker *w);
-/* Do other threads take time of this worker's CPU? As of late. Any thread. */
+/* Have other threads recently used this worker's CPU? Any thread. */
 bool sy_worker_shares_cpu(const struct sy_worker *w);
 
-/* A counter that one thread writes and others read without tearing. */
+/* Increments a counter that one thread writes and others read without tearing. */
 #define SY_COUNT(counter, n)                                                                       \
 	__atomic_store_n(&(counter), __atomic_load_n(&(counter), __ATOMIC_RELAXED) + (n),          \
 	                 __ATOMIC_RELAXED)
@@ -285,26 +284,25 @@ int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ct
 
 /*
  * Instead of sy_runtime_start(), for a library: threads of the application become the workers, each
- * for as long as it likes. Every worker needs one: packets and sy_worker_call() wait for it. Before
- * sy_runtime_close(), all have left.
+ * for as long as it likes. Every worker needs one: packets and sy_worker_call() wait for it. All
+ * must have left before sy_runtime_close().
  *
- *     sy_worker_enter() ─▶ sy_worker_poll(), sy_worker_sleep(), … ─▶ sy_worker_leave()
+ * sy_worker_enter() ─▶ sy_worker_poll(), sy_worker_sleep(), … ─▶ sy_worker_leave()
  *
- * Outside of these calls the worker is off-line for RCU, so its thread may do anything for long.
+ * Outside of these calls the worker is off-line for RCU, so its thread may block.
  */
 void sy_runtime_lend(struct sy_runtime *rt);
 void sy_worker_enter(struct sy_worker *w);
-/* One look at everything. True: there was work. */
+/* One poll iteration. Returns whether there was work. */
 bool sy_worker_poll(struct sy_worker *w);
-/* After turns: nanoseconds that the thread may sleep until sy_worker_descriptor() is readable; 0:
- * it looks again. After a sleep comes sy_worker_awake(), and no other call before. */
+/* Call after polls. Returns the nanoseconds that the thread may sleep, until sy_worker_descriptor()
+ * is readable; 0: poll again. After the sleep, call sy_worker_awake() before anything else. */
 uint64_t sy_worker_sleep(struct sy_worker *w);
 void sy_worker_awake(struct sy_worker *w);
 int sy_worker_descriptor(const struct sy_worker *w);
-/* Packets that devices took from it, and could not send. */
+/* Packets that devices accepted from it but could not send. */
 uint64_t sy_worker_unfit(const struct sy_worker *w);
-/* Any thread: ends its sleep. What it shall see was stored before; options.is_idle() looks at it.
- */
+/* Wakes the worker. Any thread. Store the work before: options.is_idle() reads it. */
 void sy_worker_wake(struct sy_worker *w);
 void sy_worker_leave(struct sy_worker *w);
 
@@ -313,18 +311,18 @@ unsigned sy_slot_worker(const struct sy_runtime *rt, uint8_t slot);
 
 /* ---- bursts ---------------------------------------------------------------------------------- */
 
-/* A packet's next stage; each stage takes the packets marked for it. Or, from SENT on, how it has
- * left the burst. */
+/* A packet's next stage, which handles the packets marked for it. From SENT on: how it has left the
+ * burst. */
 enum sy_next {
 	SY_NEXT_LOOKUP,
 	SY_NEXT_SLOW,
 	SY_NEXT_TRANSMIT,
-	SY_NEXT_READY, /* to be sent to mbuf->port unchanged */
+	SY_NEXT_READY, /* transmit as it is to mbuf->port */
 
-	SY_NEXT_SENT,   /* to a port, also in pieces */
+	SY_NEXT_SENT,   /* to a port, maybe in fragments */
 	SY_NEXT_QUEUED, /* in a queue that sends it: the event device */
 	SY_NEXT_ANSWERED,
-	SY_NEXT_PENDING, /* a stage keeps it, and may give it to the pipeline again */
+	SY_NEXT_PENDING, /* kept by a stage, which may resubmit it */
 	SY_NEXT_STEERED, /* to the worker that owns its slot */
 	SY_NEXT_DROPPED,
 };
@@ -334,35 +332,34 @@ static inline bool sy_next_has_left(uint8_t next)
 	return next >= SY_NEXT_SENT;
 }
 
-/* It has left, and was not forwarded: not by this worker, not now. */
+/* Has it left the burst without being forwarded by this worker now? */
 static inline bool sy_next_is_not_forwarded(uint8_t next)
 {
 	return next >= SY_NEXT_ANSWERED;
 }
 
 struct sy_burst {
-	unsigned count; /* a stage may remove packets that are gone */
+	unsigned count; /* a stage may remove packets that have left */
 	bool steered;   /* received from another worker: this worker owns the slots */
-	bool behind;    /* so many more wait where it came from that some may soon be lost */
-	uint64_t mac;   /* of the ingress port, if not steered: as in memory,
-	                   in the first 6 bytes */
+	bool behind;    /* its source holds so many more that some may be lost soon */
+	uint64_t mac; /* of the ingress port, unless steered: in the first 6 bytes, as in memory */
 	struct rte_mbuf *mbuf[SY_BURST]; /* mbuf->port: ingress port */
 	uint8_t next[SY_BURST];          /* enum sy_next; receive sets SY_NEXT_LOOKUP */
 	struct sy_view view[SY_BURST];
 	uint8_t plain[SY_BURST]; /* sy_plain_parse(). If not 0, the view is filled in only where a
-	                            stage will read it */
-	/* Of balance's stages; the runtime only reads the slot, to hand over. */
+	                            stage reads it */
+	/* For the balancer's stages. The runtime reads only the slot, to steer. */
 	uint8_t slot[SY_BURST];      /* by the client's address and port */
-	uint8_t direction[SY_BURST]; /* enum session_direction: who sent it */
-	uint64_t hash[SY_BURST];     /* of its tuple, as in the session index */
+	uint8_t direction[SY_BURST]; /* enum session_direction */
+	uint64_t hash[SY_BURST];     /* hash of its tuple, as in the session index */
 	uint32_t session[SY_BURST];  /* after look up: an index entry, which fast and remote verify;
-	                                for the slow path: a record's number; or SESSION_NONE */
+	                                for the slow path: a record number, or SESSION_NONE */
 	/* For transmit. */
-	uint16_t path[SY_BURST];             /* next-hop group, sy_path_* */
-	const struct sy_addr *via[SY_BURST]; /* the neighbour; the path must be on link. NULL, as
-	                                        receive sets it: on an on-link path the neighbour
-	                                        is the frame's destination */
-	uint32_t flow[SY_BURST]; /* picks one hop of the group, equal for all packets of a flow */
+	uint16_t path[SY_BURST]; /* next-hop group, sy_path_* */
+	const struct sy_addr
+	        *via[SY_BURST]; /* the neighbour; requires an on-link path. NULL, as set by receive:
+	                           on an on-link path the neighbour is the frame's destination */
+	uint32_t flow[SY_BURST]; /* selects a hop of the group; equal for all packets of a flow */
 };
 
 static inline uint8_t *sy_frame(struct rte_mbuf *m)
@@ -371,81 +368,81 @@ static inline uint8_t *sy_frame(struct rte_mbuf *m)
 }
 
 /*
- * Prefetches n more packets of the next burst that other workers have steered, or as many as
- * there are: they start to move from the other core's cache while this core works on something
- * else. A core can have about two dozen cache lines under way and drops requests beyond that. So
- * the slowest stage calls this, for as many packets at a time as it looks at.
+ * Prefetches n more packets of the next steered burst, or as many as it has: they move from the
+ * other core's cache while this core does other work. A core supports about two dozen outstanding
+ * cache lines, and drops requests beyond that. So the slowest stage calls this, for as many packets
+ * as it processes at a time.
  */
 void sy_steer_prefetch(struct sy_worker *w, unsigned n);
 
-/* Frees the packet, counts the reason, marks it gone. */
+/* Frees the packet, counts the reason, marks it DROPPED. */
 void sy_burst_drop(struct sy_worker *w, struct sy_burst *b, unsigned i, enum sy_drop reason);
-/* The same for a packet outside a burst. */
+/* The same for a packet that is in no burst. */
 void sy_packet_drop(struct sy_worker *w, struct rte_mbuf *m, enum sy_drop reason);
-/* Marks packet i for the worker that owns b->slot[i] and marks it gone here. Packets are flushed at
- * the burst's end with one wake-up per burst. If the ring is full, the packet is dropped. */
+/* Steers packet i to the worker that owns b->slot[i]. Packets are published at the burst's end,
+ * with one wake-up per burst. Drops the packet if the ring is full. */
 void sy_burst_steer(struct sy_worker *w, struct sy_burst *b, unsigned i);
 
 /*
- * Order, for pipelines that forward packets of other workers' slots themselves. Packets that a
- * worker hands over to one owner have consecutive positions, modulo 2^32. sy_steer_position() is
- * one past the last packet steered so far, this burst included. sy_steer_left() is one past
+ * Ordering, for pipelines that forward packets of other workers' slots themselves. The packets that
+ * a worker steers to one owner have consecutive positions modulo 2^32. sy_steer_position() is the
+ * one after the last packet steered so far, this burst included. sy_steer_left() is the one after
  * the last packet that has gone to its port or was dropped; it is valid if each worker sends by
- * itself (queues_suffice), and reads another core's cache line. The owner sees the packets that a
- * burst hands over only after the packets that the burst sends have gone to their ports.
+ * itself (queues_suffice), and reads another core's cache line. The owner sees packets steered by a
+ * burst only after the packets that the burst sends have gone to their ports.
  */
 uint32_t sy_steer_position(const struct sy_worker *w, unsigned owner);
 uint32_t sy_steer_left(const struct sy_worker *w, unsigned owner);
 
-/* Gives a held-back packet to the pipeline again after this burst, in a burst that is marked as
- * steered. False: sixteen bursts of packets are already held back. */
+/* Resubmits a packet to the pipeline after this burst, in a burst marked as steered. Returns false
+ * if sixteen bursts of packets are already waiting. */
 bool sy_packet_resubmit(struct sy_worker *w, struct rte_mbuf *m);
-/* The same for all of them, in this order, or for none. */
+/* The same for all of them in this order, or for none. */
 bool sy_packets_resubmit(struct sy_worker *w, struct rte_mbuf *const *m, unsigned count);
-/* How many buffers the packet pool has. */
+/* Capacity of the packet pool in buffers. */
 unsigned sy_packet_buffers(const struct sy_runtime *rt);
 
-/* A buffer for a packet that this host makes. NULL: the pool is empty. */
+/* Allocates a buffer for an originated packet. Returns NULL if the pool is empty. */
 struct rte_mbuf *sy_packet_alloc(struct sy_worker *w);
 
 /*
- * The last stage: resolves path and flow to a next hop, writes MACs, checks the MTU (an oversized
- * packet is dropped TOO_BIG) and sends. If another worker owns the port's transmit queue, the
- * packet goes to that worker. Packets for an unresolved neighbour wait: 256 per next hop and 1024
- * per worker at most, for a second from when the kernel was asked for it.
+ * The last stage: resolves path and flow to a next hop, writes MACs, checks the MTU (drops an
+ * oversized packet as TOO_BIG) and sends. If another worker owns the port's transmit queue, passes
+ * the packet to it. Packets for an unresolved neighbour wait: at most 256 per next hop and 1024 per
+ * worker, and for a second from the request to the kernel.
  */
 void sy_transmit_stage(struct sy_worker *w, struct sy_burst *b);
-/* The same for the packets before packet `end`, which all earlier stages have finished with.
- * Packets that a stage then sends by sy_transmit_path() stay after them. */
+/* The same for the packets before packet `end`, which all earlier stages have finished. Packets
+ * that a stage then sends by sy_transmit_path() leave after them. */
 void sy_transmit_before(struct sy_worker *w, struct sy_burst *b, unsigned end);
-/* For a stage that gives frames to other workers: finds next hop and port of packet i, whose mark
- * is TRANSMIT, and writes its MACs. It becomes READY, or DROPPED; it stays TRANSMIT
- * if it has to wait for its neighbour. */
+/* For a stage that passes frames to other workers: resolves next hop and port of packet i, which is
+ * marked TRANSMIT, and writes its MACs. The packet becomes READY or DROPPED; it stays TRANSMIT if
+ * it must wait for its neighbour. */
 void sy_transmit_prepare(struct sy_worker *w, struct sy_burst *b, unsigned i);
-/* Sends a READY frame, which may come from another worker. */
+/* Sends a READY frame, maybe another worker's. */
 void sy_transmit_ready(struct sy_worker *w, struct rte_mbuf *m);
-/* The time now. w->now_ns is that of the poll iteration's begin, which may be several bursts and
- * system calls ago. Costs a read of the TSC. */
+/* The current time. w->now_ns is that of the beginning of the poll, maybe several bursts and system
+ * calls ago. Costs a read of the TSC. */
 uint64_t sy_worker_clock_ns(const struct sy_worker *w);
-/* Gives ports now what this worker has sent, and not when its burst ends. */
+/* Flushes what this worker has sent to the ports now, before its burst ends. */
 void sy_transmit_now(struct sy_worker *w);
-/* Wakes all other workers that sleep, after this one put something where they look. */
+/* Wakes all other workers that sleep. Call it after adding work for them. */
 void sy_workers_wake(struct sy_worker *w);
-/* Sends one packet of this host by a path, resolved as in sy_transmit_stage(). Its IP header and
- * Ethernet type are in place; via as in struct sy_burst. It stays after everything that the worker
+/* Sends an originated packet by a path, resolved as in sy_transmit_stage(). Its IP header and
+ * Ethernet type are in place; via as in struct sy_burst. It leaves after everything that the worker
  * has sent before. */
 void sy_transmit_path(struct sy_worker *w, struct rte_mbuf *m, uint16_t path,
                       const struct sy_addr *via, uint32_t flow);
-/* Sends one packet of this host out of a port, to the MAC already in place, from the port's MAC. */
+/* Sends an originated packet out of a port, to the MAC already in place, from the port's MAC. */
 void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port);
 
 /* ---- routes (route.c, path.c) ---------------------------------------------------------------- */
 
 /*
- * A path is a group of next hops, named by a 16-bit id that a session may keep. A path turns stale
- * when no route leads to it any more, or when a more specific route shadows it. The holder of a
- * stale id looks up again. Ids of stale paths are reused only after sy_path_sweep_done() says that
- * no session holds them. Id 0 is "no route" and always stale.
+ * A path is a group of next hops, identified by a 16-bit id that sessions may store. A path becomes
+ * stale when no route leads to it any more, or when a more specific route shadows it: users of a
+ * stale id look up again. Ids of stale paths are reused only after sy_path_sweep_done(), when no
+ * session has them. Id 0 is "no route" and always stale.
  */
 #define SY_PATH_NONE 0
 
@@ -456,12 +453,12 @@ bool sy_path_is_stale(const struct sy_runtime *rt, uint16_t path);
  * by a port), and whether it is a black hole. */
 uint16_t sy_path_mtu(const struct sy_runtime *rt, uint16_t path);
 bool sy_path_is_blackhole(const struct sy_runtime *rt, uint16_t path);
-/* The path has hops, and all of them lead to neighbours on a connected network. */
+/* Has the path hops, and do all lead to neighbours on a connected network? */
 bool sy_path_is_on_link(const struct sy_runtime *rt, uint16_t path);
-/* A counter that grows with every route change: a cheap test for "look up again". */
+/* A counter that increases with every route change: a cheap test for "look up again". */
 uint32_t sy_path_generation(const struct sy_runtime *rt);
-/* Control thread: every session has been visited since generation g, and every worker has finished
- * the burst it was in then. Stale ids older than g become free. */
+/* Call on the control thread when every session was visited since generation g, and every worker
+ * has finished the burst of that time. Stale ids older than g become free. */
 void sy_path_sweep_done(struct sy_runtime *rt, uint32_t generation);
 
 /* ---- ports (port.c, port_xsk.c, port_ethdev.c) ----------------------------------------------- */
@@ -472,23 +469,23 @@ struct sy_port_stats {
 	struct sy_director_stats director; /* xsk only */
 };
 
-/* What a port does for packets that it sends, or receives. */
+/* Offloads of a port, sending and receiving. */
 enum {
-	SY_OFFLOAD_TCP_CHECKSUM = 1, /* of packets with RTE_MBUF_F_TX_TCP_CKSUM */
-	SY_OFFLOAD_TSO_IPV4 = 2,     /* cuts packets with RTE_MBUF_F_TX_TCP_SEG */
+	SY_OFFLOAD_TCP_CHECKSUM = 1, /* for packets with RTE_MBUF_F_TX_TCP_CKSUM */
+	SY_OFFLOAD_TSO_IPV4 = 2,     /* segments packets with RTE_MBUF_F_TX_TCP_SEG */
 	SY_OFFLOAD_TSO_IPV6 = 4,
-	SY_OFFLOAD_LRO = 8, /* joins packets of a connection that come one behind the other */
+	SY_OFFLOAD_LRO = 8, /* coalesces consecutive packets of a connection */
 };
 
-/* Bounds of packets that a port cuts. */
+/* Limits of the packets that a port segments. */
 struct sy_port_tso {
-	uint16_t frame;   /* of what it makes, Ethernet header included; 0: as the MTU says */
-	uint16_t buffers; /* of a packet */
+	uint16_t frame;   /* max length of its frames, including Ethernet header; 0: by the MTU */
+	uint16_t buffers; /* max buffers of a packet */
 };
 
 struct sy_port_info {
 	char name[32];
-	const char *backend; /* "xsk native", "xsk generic", "ethdev net_memif"; not bound yet:
+	const char *backend; /* "xsk native", "xsk generic", "ethdev net_memif"; before binding
 	                        "xsk", "ethdev" */
 	uint8_t mac[6];
 	uint16_t mtu;
@@ -509,40 +506,39 @@ uint64_t sy_port_drops(const struct sy_runtime *rt, enum sy_drop reason);
 uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
 
 /*
- * Takes an address (VIP or local) for the balancer on all ports: claims it from the kernel and
- * steers it. Control thread, once sy_runtime_is_synced(): only then is the port known on whose
- * network an IPv6 address lies. With `inherit`, the address is only remembered before
- * sy_runtime_claim(). sy_address_release() undoes it.
+ * Claims an address (VIP or local) on all ports: from the kernel, and by steering. Control thread,
+ * once sy_runtime_is_synced(): only then is the port known whose network has an IPv6 address. With
+ * `inherit` and before sy_runtime_claim(), only notes the address. Undone by sy_address_release().
  */
 int sy_address_claim(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
 /* New addresses of sy_address_claim() are being probed, and not claimed yet: returns true, and
  * calls fn(ctx) once when that is over, some 0.3 s later. An address that another host has stays
  * unclaimed, and is a sy_runtime_problem(). */
 bool sy_addresses_wait(struct sy_runtime *rt, void (*fn)(void *ctx), void *ctx);
-/* Claims the addresses that other hosts have, of some or (count 0) of all. Returns how many. */
+/* Claims these addresses although other hosts use them; all such addresses if count is 0. Returns
+ * their number. */
 unsigned sy_addresses_force(struct sy_runtime *rt, const struct sy_addr *some, unsigned count);
 void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr);
-/* False: with `inherit`, before sy_runtime_claim(). */
+/* Returns false with `inherit` before sy_runtime_claim(). */
 bool sy_runtime_is_claimed(const struct sy_runtime *rt);
-/* The ports of a taken VIP that have a service: the flow directors drop whole TCP and UDP packets
- * to others, as sy_director_serve() says; count = 0: none any more. Returns 0 or a negative errno;
- * some ports may have done it then. -EBUSY: with `inherit`, before sy_runtime_claim(). Control
- * thread. */
+/* Sets the ports of a claimed VIP that have a service: the flow directors drop whole TCP and UDP
+ * packets to other ports, as sy_director_serve() says; count = 0: ends that. Returns 0 or a
+ * negative errno, maybe with some ports done; -EBUSY: with `inherit`, before sy_runtime_claim().
+ * Control thread. */
 int sy_address_serve(struct sy_runtime *rt, const struct sy_addr *addr,
                      const struct sy_port_range *range, size_t count);
-/* Sources whose packets to VIPs the flow directors drop, as sy_director_block() says, instead of
- * those of an earlier call. The list is held; it takes effect in pieces, some milliseconds each.
- * With `inherit`, it is only remembered before sy_runtime_claim(). Call it before
- * sy_address_settle(), which removes what an earlier process blocked if it was not called. Returns
- * 0 or the first negative errno of a flow director; -E2BIG: the list is too long for it. Control
- * thread. */
+/* Sets the sources whose packets to VIPs the flow directors drop, as sy_director_block() says, in
+ * place of an earlier list. References the list; takes effect in pieces of some milliseconds. With
+ * `inherit` and before sy_runtime_claim(), only notes it. Call it before sy_address_settle(), which
+ * otherwise removes the blocks of an earlier process. Returns 0 or the first negative errno of a
+ * flow director; -E2BIG: the list is too long for it. Control thread. */
 int sy_sources_block(struct sy_runtime *rt, struct sy_blocked_list *list, bool all);
-/* Takes packets that a server sends from one port, or that a network's hosts send from any port,
- * for every destination except this host; release undoes it. With `inherit`, also only remembered.
- */
+/* Diverts from the kernel the packets that a server sends from one port, or that a network's hosts
+ * send from any port, for every destination except this host; release undoes it. With `inherit`,
+ * likewise only noted. */
 int sy_source_divert(struct sy_runtime *rt, const struct sy_source *source, struct sy_error *err);
 void sy_source_release(struct sy_runtime *rt, const struct sy_source *source);
-/* A use of an address by this host or network that conflicts with its use as VIP or server. */
+/* Uses of an address by this host or network that conflict with its use as VIP or server. */
 enum sy_address_use {
 	SY_ADDRESS_FREE,
 	SY_ADDRESS_HOST,      /* an interface has it */
@@ -550,44 +546,43 @@ enum sy_address_use {
 	SY_ADDRESS_NEIGHBOUR, /* another host on a port's network answers for it */
 };
 
-/* The first of these uses that applies; mac: the neighbour's. Control thread. */
+/* The first of these uses that applies; mac: of the neighbour. Control thread. */
 enum sy_address_use sy_address_use(struct sy_runtime *rt, const struct sy_addr *addr,
                                    uint8_t mac[static 6]);
 
 /*
- * Lists the addresses that no packet from a port can have as its source: those of all interfaces of
+ * Lists the addresses that cannot be the source of a packet from a port: those of all interfaces of
  * this host, and the first and last address of their IPv4 networks (broadcast, RFC 1122 3.2.1.3).
- * *out is freed with free(). Returns their number, or -ENOMEM. Control thread.
+ * Free *out with free(). Returns their number, or -ENOMEM. Control thread.
  */
 int sy_own_sources(const struct sy_runtime *rt, struct sy_addr **out);
 /* Changes whenever that list may have changed. Control thread. */
 uint32_t sy_own_sources_version(const struct sy_runtime *rt);
 
-/* All addresses and sources have been taken: removes what an earlier process left. */
+/* Call after claiming all addresses and sources: removes what an earlier process left. */
 void sy_address_settle(struct sy_runtime *rt);
 
 /* ---- health checks on the VIP (check.c) ------------------------------------------------------ */
 
 /*
- * Leads this host's packets with a mark to a server, see sy_kernel.h. This module finds the
- * interface and follows it as routes change. The first call attaches the programs (with `inherit`,
- * sy_runtime_claim() does). Failures are logged, and sy_check_refusal() reports them. Control
- * thread.
+ * Routes this host's packets with a mark to a server, see sy_kernel.h, by the interface that routes
+ * lead to. The first call attaches the programs (with `inherit`, sy_runtime_claim() does). Failures
+ * are logged, and reported by sy_check_refusal(). Control thread.
  *
- * A mark may move from one server to another within a transaction, which has the number
- * `transaction`: sy_check_clear() does not touch marks that the same transaction has set.
+ * A mark may move between servers within a transaction, numbered `transaction`: sy_check_clear()
+ * does not touch marks that the same transaction has set.
  */
 void sy_check_set(struct sy_runtime *rt, uint32_t mark, const struct sy_check *check,
                   uint64_t transaction);
 void sy_check_clear(struct sy_runtime *rt, uint32_t mark, uint64_t transaction);
-/* Marks lead to their servers: some were set, and none failed. */
+/* Do marks lead to their servers? That is: some were set, and none failed. */
 bool sy_check_works(const struct sy_runtime *rt);
-/* NULL, or why marks do not work. */
+/* Why marks do not work; NULL: they do. */
 const char *sy_check_refusal(const struct sy_runtime *rt);
 
 /* ---- RCU (rcu.c) ----------------------------------------------------------------------------- */
 
-/* Calls free_fn(ptr) on the control thread once no worker can hold ptr. Control thread. */
+/* Calls free_fn(ptr) on the control thread once no worker can refer to ptr. Control thread. */
 void sy_rcu_retire(struct sy_runtime *rt, void *ptr, void (*free_fn)(void *ptr));
 #define SY_RCU_READ(p)       __atomic_load_n(&(p), __ATOMIC_ACQUIRE)
 #define SY_RCU_PUBLISH(p, v) __atomic_store_n(&(p), (v), __ATOMIC_RELEASE)
@@ -595,9 +590,9 @@ void sy_rcu_retire(struct sy_runtime *rt, void *ptr, void (*free_fn)(void *ptr))
 /* ---- control socket (control.c) -------------------------------------------------------------- */
 
 /*
- * A SOCK_STREAM Unix socket: mode 0600, or 0660 with a group. A frame is a 32-bit big-endian length
- * and that many bytes of one protobuf message; a length over SY_CONTROL_MAX is refused. The handler
- * turns a request into a reply, possibly in a later turn of the loop (work in pieces).
+ * The control socket: SOCK_STREAM, mode 0600, or 0660 with a group. A frame is a 32-bit big-endian
+ * length and that many bytes of one protobuf message; lengths over SY_CONTROL_MAX are refused. The
+ * handler replies to a request, maybe in a later iteration of the loop (work in pieces).
  */
 #define SY_CONTROL_MAX (4u << 20)
 
@@ -606,40 +601,39 @@ struct sy_control_peer; /* one connection */
 
 struct sy_control_handler {
 	void *ctx;
-	/* bytes are valid during the call. Every request gets exactly one sy_control_reply(); the
-	 * peer's next frame is delivered only after that. */
+	/* bytes are valid during the call. Every request needs exactly one sy_control_reply(); the
+	 * peer's next frame is delivered only after it. */
 	void (*request)(void *ctx, struct sy_control_peer *peer, const uint8_t *bytes, size_t len);
-	/* A frame was too large, or the peer closed in the middle of one. Encodes an error reply
-	 * into the peer; text: for that last reply. The function may be NULL: no reply is needed.
-	 */
+	/* A frame was too large, or the peer closed in the middle of one. Sends an error reply with
+	 * this text. May be NULL: no reply is needed. */
 	void (*broken)(void *ctx, struct sy_control_peer *peer, const char *text);
-	/* The peer is gone; do not send a reply that is still due. */
+	/* The peer has closed: do not send a pending reply. */
 	void (*gone)(void *ctx, struct sy_control_peer *peer);
 };
 
-#define SY_NOBODY UINT32_MAX /* no user, or no group */
+#define SY_NOBODY UINT32_MAX /* no user or no group */
 
-/* Who may connect. 8 of the 32 connections are kept for root, this process's user and the agent's;
- * every other user has 8 at most. */
+/* Access control. 8 of the 32 connections are reserved for root, this process's user and the
+ * agent's; every other user has at most 8. */
 struct sy_control_access {
-	uint32_t
-	        group; /* besides this process's user, its members may connect; SY_NOBODY: nobody */
-	uint32_t agent; /* the agent's user; SY_NOBODY: none but root and this process's own */
+	uint32_t group; /* its members may connect, besides this process's user; SY_NOBODY: no group
+	                 */
+	uint32_t agent; /* the agent's user; SY_NOBODY: none */
 };
 
-/* A peer whose frame stops for 10 s, or takes longer than 60 s, is refused by broken() and closed.
- * If the socket's group cannot be set, this is logged, and the mode is 0600. */
+/* A peer whose frame stalls for 10 s, or takes longer than 60 s, gets broken() and is closed. If
+ * the socket's group cannot be set, logs that and keeps mode 0600. */
 int sy_control_open(struct sy_runtime *rt, const char *path, const struct sy_control_access *access,
                     const struct sy_control_handler *handler, struct sy_control **out,
                     struct sy_error *err);
-/* Whether the peer connected as root or as this process's own user (SO_PEERCRED). */
+/* Did the peer connect as root or as this process's user (SO_PEERCRED)? */
 bool sy_control_peer_is_owner(const struct sy_control_peer *peer);
 void sy_control_close(struct sy_control *c);
 /* Stops listening and removes the path, for a successor. Connected peers stay. */
 void sy_control_leave(struct sy_control *c);
-/* Returns 0, or -EMSGSIZE (over SY_CONTROL_MAX) or -ENOMEM; then a reply is still due. */
+/* Returns 0, or -EMSGSIZE (over SY_CONTROL_MAX) or -ENOMEM: then a reply is still due. */
 int sy_control_reply(struct sy_control_peer *peer, const uint8_t *bytes, size_t len);
-/* Storage for the handler's state of this connection, which gone() frees. */
+/* Storage for the handler's state of this connection; gone() frees it. */
 void **sy_control_peer_data(struct sy_control_peer *peer);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The tx cache: a resolved path, kept for the packets of a burst, as most packets leave by the same
- * path as the one before. It covers only packets that can leave at once, without waiting or asking
- * the control thread. All others are for sy_transmit_stage().
+ * The tx cache: the resolved path of the previous packet, as most packets of a burst leave by the
+ * same path. It covers only packets that can leave at once, without waiting or a request to the
+ * control thread. All others are for sy_transmit_stage().
  */
 #ifndef SY_TX_CACHE_H
 #define SY_TX_CACHE_H
@@ -11,8 +11,8 @@
 
 #define SY_TX_CACHE_NONE UINT32_MAX
 
-/* A result of sy_tx_cache_link(), for the next packets to the same neighbour by the same path.
- * Callers with many packets for few neighbours keep one for each, zeroed at first. */
+/* A cached result of sy_tx_cache_link(), for the next packets to the same neighbour by the same
+ * path. Callers with many packets for few neighbours keep one each, initially zero. */
 struct sy_tx_cache_link {
 	uint64_t epoch;     /* the result is valid while this equals the tx cache's epoch */
 	uint64_t neighbour; /* its MAC in the low 48 bits, the others 0 */
@@ -21,9 +21,10 @@ struct sy_tx_cache_link {
 /* Packets gathered for one destination during a burst. */
 struct sy_gather {
 	unsigned count;
-	unsigned owner; /* worker, + 1, to whom packets of the port went last; 0: to the port */
+	unsigned
+	        owner; /* worker, + 1, that got the port's last packets; 0: they went to the port */
 	struct rte_mbuf *mbuf[SY_BURST];
-	uint32_t mark; /* the last one's position in the ring to that worker */
+	uint32_t mark; /* position of the last one in the ring to that worker */
 };
 
 struct sy_tx_cache {
@@ -34,22 +35,22 @@ struct sy_tx_cache {
 	uint64_t neighbour; /* its MAC in the low 48 bits, unless on_link */
 	uint64_t head;      /* first two bytes of the port's MAC, at their position in a frame */
 	uint32_t tail;      /* its other bytes */
-	struct sy_gather *gather; /* for the port */
-	uint64_t epoch; /* differs by port and second, and changes when any link changes */
+	struct sy_gather *gather; /* gather list of the port */
+	uint64_t epoch; /* depends on port and second, and changes when any link changes */
 };
 
-/* Resolves a path that is not stale and has one hop, whose port is up, whose transmit queue belongs
- * to this worker and whose neighbour is known. False: it cannot, and tx->path is SY_TX_CACHE_NONE.
- */
+/* Resolves a path. Requires that it is not stale, has one hop whose port is up and whose neighbour
+ * is known, and that this worker owns the transmit queue. Otherwise returns false and sets tx->path
+ * to SY_TX_CACHE_NONE. */
 bool sy_tx_cache_set(struct sy_worker *w, struct sy_tx_cache *tx, uint16_t path);
-/* For a path on link: finds the neighbour. False: it is not known now. */
+/* Resolves the neighbour of an on-link path. Returns false if it is not known now. */
 bool sy_tx_cache_link(struct sy_worker *w, const struct sy_tx_cache *tx,
                       const struct sy_addr *neighbour, struct sy_tx_cache_link *out);
 
 /*
- * Can a frame leave by the tx cache? to: its neighbour where the path is on link, with the result
- * kept for it; direct: the frame must go to that neighbour and no other. If true, *neighbour has
- * the neighbour's MAC in the low 48 bits. False: the packet is for sy_transmit_stage().
+ * Can a frame leave by the tx cache? to: its neighbour if the path is on link, whose result is
+ * cached in *kept; direct: the frame must go to that neighbour. Returns true and the neighbour's
+ * MAC in the low 48 bits of *neighbour, or false: the packet is for sy_transmit_stage().
  */
 static inline __attribute__((always_inline)) bool
 sy_tx_cache_find(struct sy_worker *w, struct sy_tx_cache *tx, const struct rte_mbuf *m,
@@ -71,7 +72,7 @@ sy_tx_cache_find(struct sy_worker *w, struct sy_tx_cache *tx, const struct rte_m
 	return true;
 }
 
-/* Makes a frame that sy_tx_cache_find() accepted ready for the wire: MACs and port. */
+/* Writes MACs and port into a frame that sy_tx_cache_find() accepted. */
 static inline void sy_tx_cache_write(const struct sy_tx_cache *tx, struct rte_mbuf *m,
                                      uint8_t *frame, uint64_t neighbour)
 {
@@ -93,8 +94,8 @@ sy_tx_cache_use(struct sy_worker *w, struct sy_tx_cache *tx, struct rte_mbuf *m,
 	return true;
 }
 
-/* Sends a frame that was made ready, after everything sent before. False: the frame was not sent
- * and is for sy_transmit_stage(). */
+/* Sends a complete frame after everything sent before. Returns false if it was not sent and is for
+ * sy_transmit_stage(). */
 static inline bool sy_tx_cache_send(const struct sy_tx_cache *tx, struct rte_mbuf *m)
 {
 	struct sy_gather *g = tx->gather;

@@ -111,7 +111,7 @@ static void test_open_takes_nothing(void **state)
 		assert_int_equal(sy_address_claim(rt, &other, &err), 0);
 	sy_address_release(rt, &other);
 	assert_int_equal(rt->inherited_count, 1);
-	assert_true(sy_addr_equal(&rt->taken[0].addr, &vip));
+	assert_true(sy_addr_equal(&rt->inherited[0].addr, &vip));
 
 	inject(0, 10);
 	if (sy_runtime_bind(rt, &err) || sy_runtime_start(rt, &err))

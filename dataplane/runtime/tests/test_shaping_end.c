@@ -74,7 +74,7 @@ static void device_fill(struct sy_runtime *rt)
 static unsigned waiting(const struct sy_runtime *rt)
 {
 	const struct shaping *s = &rt->port[0]->shaping;
-	return sy_shape_waiting(s->tree) + s->held;
+	return sy_shape_waiting(s->tree) + s->pending;
 }
 
 static uint64_t tx_failed(const struct sy_runtime *rt)
