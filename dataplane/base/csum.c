@@ -22,7 +22,7 @@ static inline uint64_t sum_narrow(uint64_t sum)
 	return (sum & UINT32_MAX) + (sum >> 32);
 }
 
-/* In one register of x86-64; elsewhere the compiler takes what there is. */
+/* One register on x86-64; the compiler's choice elsewhere. */
 typedef uint64_t pair __attribute__((vector_size(16)));
 
 static inline pair load_pair(const uint8_t *p)
@@ -32,8 +32,8 @@ static inline pair load_pair(const uint8_t *p)
 	return w;
 }
 
-/* Whole pieces of 64 bytes: halves of words in sums of words, where 2^32 of them have room, so
- * that nothing is carried. */
+/* Whole pieces of 64 bytes: 32-bit halves are summed in 64-bit words, which have space for 2^32 of
+ * them without a carry. */
 static inline uint64_t sum_long(const uint8_t *p, size_t len)
 {
 	const pair half = {UINT32_MAX, UINT32_MAX};

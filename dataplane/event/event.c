@@ -28,8 +28,8 @@ const char *const sy_event_model_name[SY_EVENT_MODELS] = {
 
 /* ---- finding the device ---------------------------------------------------------------------- */
 
-/* A device that EAL has found: by its own name, or by a part of its driver's, as the name of a PCI
- * device is an address. */
+/* A device that EAL has found: by its name, or by part of its driver's name, because a PCI device
+ * is named by its address. */
 static int device_present(const char *name, const char *driver)
 {
 	for (uint8_t i = 0; i < RTE_EVENT_MAX_DEVS; i++) {
@@ -43,7 +43,7 @@ static int device_present(const char *name, const char *driver)
 	return -ENODEV;
 }
 
-/* "event_dsw,args": a virtual device of its own for each stage. */
+/* "event_dsw,args": creates a virtual device for this stage. */
 static int device_make(struct sy_event *event, const char *name, struct sy_error *err)
 {
 	static unsigned made;
@@ -107,7 +107,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 static int capacity_of(const struct sy_event_options *o, const struct rte_event_dev_info *info)
 {
 	if (info->max_num_events < 0)
-		return -1; /* an open system has no limit */
+		return -1; /* an open system has no event limit */
 	return o->capacity ? (int)least(o->capacity, (uint32_t)info->max_num_events)
 	                   : info->max_num_events;
 }
@@ -160,7 +160,7 @@ static int port_setup(struct sy_event *event, unsigned i, const struct rte_event
 	                                                                            : -rte_errno;
 }
 
-/* Without a core of its own: the ports run it, see device_work(). */
+/* No service core: the ports run the service, see device_work(). */
 static int service_setup(struct sy_event *event)
 {
 	if (rte_event_dev_service_id_get(event->device, &event->service) < 0)
@@ -172,12 +172,12 @@ static int service_setup(struct sy_event *event)
 	return rc;
 }
 
-/* Later nobody looks at the result: a device that works now does so until it is stopped. */
+/* The first run shows whether the device works: later results are not checked. */
 static int service_try(struct sy_event *event, const struct sy_event_options *o,
                        struct sy_error *err)
 {
 	int rc = event->scheduled ? rte_service_run_iter_on_app_lcore(event->service, 0) : 0;
-	if (rc >= 0 || rc == -EAGAIN) /* it has nothing to do */
+	if (rc >= 0 || rc == -EAGAIN) /* -EAGAIN: nothing to do */
 		return 0;
 	rte_event_dev_stop(event->device);
 	return sy_fail(err, -rc,

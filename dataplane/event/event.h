@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside of the module. */
+/* Private to the module. */
 #ifndef EVENT_H
 #define EVENT_H
 
@@ -12,19 +12,19 @@ struct sy_event {
 	uint8_t device;
 	enum sy_event_model model;
 	unsigned ports, exit; /* exit: SY_EVENT_ORDERED only */
-	bool maintained;      /* its ports have to be called all the time */
-	bool scheduled;       /* it works while a thread calls its service */
-	bool relinks;         /* ports may be unlinked while it runs */
+	bool maintained;      /* its ports need periodic rte_event_maintain() */
+	bool scheduled;       /* a thread must run its service */
+	bool relinks;         /* ports can be unlinked while it runs */
 	uint32_t service;
-	char made[64];       /* the virtual device that was made; "": none */
-	rte_spinlock_t lock; /* by the one thread that runs the service */
+	char made[64];       /* the virtual device that was created; "": none */
+	rte_spinlock_t lock; /* held by the thread that runs the service */
 	struct sy_event_port port[];
 };
 
-/* A number that only one thread changes. */
+/* A counter with a single writer. */
 #define COUNT(counter, n) __atomic_store_n(&(counter), (counter) + (n), __ATOMIC_RELEASE)
 
-/* Lets the device do its part; skips it if another port does so now. */
+/* Runs the device's service, unless another port does so now. */
 void device_work(struct sy_event *event);
 
 #endif

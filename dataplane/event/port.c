@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What threads do at their ports. */
+/* Sending and receiving at ports. */
 #include <errno.h>
 
 #include <rte_service.h>
@@ -7,7 +7,8 @@
 #include "event.h"
 
 #define SEND_TRIES   4
-#define FINISH_TRIES 64 /* the device has room for what it gave out, once it has worked */
+#define FINISH_TRIES 64 /* tries to return events: the device has space for them after it has run  \
+	                 */
 
 void device_work(struct sy_event *event)
 {
@@ -22,7 +23,7 @@ unsigned sy_event_send(struct sy_event_port *p, const struct rte_event *e, unsig
 	unsigned sent = 0;
 	for (unsigned tries = 0; sent < count && tries < SEND_TRIES;) {
 		unsigned n = count - sent < SY_EVENT_BURST ? count - sent : SY_EVENT_BURST;
-		/* Counted before others can receive them, or what has left would exceed it. */
+		/* Count before other threads can receive them: `left` must not exceed `sent`. */
 		COUNT(p->sent, n);
 		unsigned took =
 		        rte_event_enqueue_new_burst(p->device, p->id, e + sent, (uint16_t)n);
@@ -41,7 +42,7 @@ unsigned sy_event_send(struct sy_event_port *p, const struct rte_event *e, unsig
 	return sent;
 }
 
-/* The device releases what a port holds with its next receive. For ordered events that is their
+/* The device releases the port's events at its next receive. For ordered events that is their
  * end. */
 static void pending_forget(struct sy_event_port *p)
 {
@@ -55,7 +56,7 @@ unsigned sy_event_receive(struct sy_event_port *p, struct rte_event *e, unsigned
 	uint16_t most = count < SY_EVENT_BURST ? (uint16_t)count : SY_EVENT_BURST;
 	pending_forget(p);
 	uint16_t got = rte_event_dequeue_burst(p->device, p->id, e, most, 0);
-	/* event_sw notices in one poll that a port has room, and uses it in the next. */
+	/* event_sw notices in one poll that a port has space, and uses it in the next. */
 	for (unsigned polls = 0; polls < 2 && got == 0 && p->scheduled; polls++) {
 		device_work(p->event);
 		got = rte_event_dequeue_burst(p->device, p->id, e, most, 0);
@@ -67,7 +68,7 @@ unsigned sy_event_receive(struct sy_event_port *p, struct rte_event *e, unsigned
 	return got;
 }
 
-/* Gives events back to the device; returns how many it took. */
+/* Returns events to the device. Returns how many it accepted. */
 static unsigned events_return(struct sy_event_port *p, const struct rte_event *e, unsigned count)
 {
 	unsigned done = 0;
@@ -132,8 +133,8 @@ int sy_event_retire(struct sy_event_port *p, void (*got)(const struct rte_event 
 	rte_spinlock_unlock(&event->lock);
 	if (rc < 0)
 		return sy_fail(err, -rc, "unlinking a port of an event device");
-	/* A flow goes to another port once this one holds no event of it, so all is taken before
-	 * the device works again. */
+	/* A flow moves to another port once this one has no event of it: drain the port before the
+	 * device runs again. */
 	while (empty < 2 || rte_event_port_unlinks_in_progress(p->device, p->id) > 0) {
 		unsigned n = sy_event_receive(p, e, SY_EVENT_BURST);
 		for (unsigned i = 0; i < n; i++)

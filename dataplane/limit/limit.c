@@ -14,9 +14,9 @@ static int bound_check(const char *what, uint64_t value, struct sy_error *err)
 	               what, value, SY_LIMIT_AMOUNT_MAX);
 }
 
-/* amount / period times 2^shift, for the shift that makes it as large as a slope can be. A long
- * division, a bit at a time: the remainder stays below the period. Rounded up, so that a volume
- * that is whole is not a unit short. */
+/* amount / period times 2^shift, for the largest shift that a slope allows. Long division, bit by
+ * bit: the remainder stays below the period. Rounded up, so that a volume that should be whole is
+ * not one unit short. */
 static void slope_set(struct sy_limit_rate *r, uint64_t amount, uint64_t period_ns)
 {
 	uint64_t slope = amount / period_ns, rest = amount % period_ns;
@@ -38,7 +38,7 @@ int sy_limit_rate_init(struct sy_limit_rate *r, uint64_t amount, uint64_t period
 	if (bound_check("amount", amount, err) || bound_check("period", period_ns, err) ||
 	    bound_check("burst", burst, err))
 		return -EINVAL;
-	/* The product with a time of 2^63 ns has to fit into 128 bits after the shift. */
+	/* The product with a time of 2^63 ns must fit into 128 bits after the shift. */
 	if (period_ns / amount > UINT64_C(1) << 60)
 		return sy_fail(err, EINVAL, "a limit of %" PRIu64 " in %" PRIu64 " ns is too low",
 		               amount, period_ns);
@@ -64,7 +64,7 @@ void sy_limit_init(struct sy_limit *l, const struct sy_limit_rate *r, uint32_t b
 	rte_spinlock_init(&l->lock);
 }
 
-/* Lowers the level to the volume; true: it is there. */
+/* Lowers the level to the volume. Returns true if it is there. */
 static bool settle_once(struct sy_limit *l, uint64_t volume)
 {
 	uint64_t level = __atomic_load_n(&l->level, __ATOMIC_RELAXED);

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #define WAYS  4
-#define TRIES 16 /* to make a bucket; after so many lost races a packet is not limited */
+#define TRIES 16 /* lost races after which a packet is not limited */
 
 struct bucket {
 	uint64_t tag; /* 0: never used */
@@ -18,7 +18,7 @@ struct line {
 _Static_assert(sizeof(struct line) == SY_CACHE_LINE, "one line");
 _Static_assert(sizeof(struct bucket) == sizeof(struct sy_limit), "a bucket takes 16 bytes");
 
-/* Beside a bucket. Writers and readers: any threads, relaxed. */
+/* Counters beside a bucket. Writers and readers: any threads, relaxed. */
 struct client {
 	struct sy_limit_key key;
 	struct sy_limit_counts passed, above;
@@ -29,7 +29,7 @@ struct sy_limit_table {
 	struct line *line;
 	struct client *client;
 	uint32_t most, lines;
-	bool shared; /* by several threads that take */
+	bool shared; /* several threads charge it */
 	struct sy_hash_key key;
 };
 
@@ -43,7 +43,7 @@ size_t sy_limit_table_bytes(uint32_t most)
 	return lines_of(most) * sizeof(struct line) + most * sizeof(struct client);
 }
 
-/* Zeroed; takes no memory until it is touched. */
+/* Zeroed pages; they use no memory until touched. */
 static void *pages(size_t size)
 {
 	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
@@ -85,7 +85,7 @@ static uint64_t tag_of(const struct sy_limit_table *t, const struct sy_limit_key
 	return sy_hash_v4(&t->key, key->d[0], key->d[1]) | 1;
 }
 
-/* The first place of a tag's two lines, n being 0 or 1. */
+/* The first entry of a tag's line n, 0 or 1. */
 static inline uint32_t line_of(const struct sy_limit_table *t, uint64_t tag, unsigned n)
 {
 	uint64_t half = n ? tag >> 32 : tag & UINT32_MAX;
@@ -97,7 +97,7 @@ static inline struct bucket *bucket_at(const struct sy_limit_table *t, uint32_t 
 	return &t->line[at / WAYS].way[at % WAYS];
 }
 
-/* May be torn: bucket_swap() finds out. */
+/* May be torn: bucket_swap() detects that. */
 static inline struct bucket bucket_read(const struct bucket *b)
 {
 	return (struct bucket){__atomic_load_n(&b->tag, __ATOMIC_RELAXED),
@@ -119,8 +119,8 @@ static inline bool bucket_is_full(struct bucket b, uint64_t volume, uint64_t bur
 	return b.tag == 0 || (int64_t)(b.level - (volume - burst)) <= 0;
 }
 
-/* The place of a tag, or else a free one in the line that has more of them, with what it had;
- * SY_LIMIT_NO_PLACE: neither. */
+/* Returns the entry of a tag, otherwise a free one in the line with more free ones, and its
+ * content; SY_LIMIT_NO_PLACE: neither. */
 static uint32_t bucket_find(const struct sy_limit_table *t, uint64_t tag, uint64_t volume,
                             uint64_t burst, struct bucket *had)
 {
@@ -152,8 +152,8 @@ static uint32_t bucket_find(const struct sy_limit_table *t, uint64_t tag, uint64
 	return found;
 }
 
-/* Two threads may make a bucket of one key at once, in two places. The one that others find first
- * counts. */
+/* Two threads may create a bucket for one key at the same time, in two entries. The one that
+ * look-ups find first counts. */
 static bool is_found_first(const struct sy_limit_table *t, uint64_t tag, uint32_t at)
 {
 	struct bucket had;
@@ -176,8 +176,7 @@ enum sy_limit_answer sy_limit_table_charge(struct sy_limit_table *t, const struc
                                            uint64_t cost, struct sy_limit_place *place)
 {
 	const uint64_t tag = tag_of(t, key);
-	/* Who loses a race for a bucket that there is tries again: another one has taken from it.
-	 */
+	/* Retry after a lost race for an existing bucket: another thread has charged it. */
 	for (unsigned tries = 0; tries < TRIES;) {
 		struct bucket had;
 		uint32_t at = bucket_find(t, tag, volume, r->burst, &had);
@@ -236,7 +235,7 @@ void sy_limit_table_refund(struct sy_limit_table *t, const struct sy_limit_place
 	struct bucket *b = bucket_at(t, place->at);
 	for (;;) {
 		struct bucket had = bucket_read(b);
-		/* Another key has it: it was full, and lacks nothing. */
+		/* Reused for another key: it was full, so nothing is lost. */
 		if (had.tag != place->tag ||
 		    bucket_swap(b, had, (struct bucket){had.tag, had.level - cost}))
 			return;
@@ -309,5 +308,5 @@ bool sy_limit_table_read(const struct sy_limit_table *t, uint32_t place,
 	out->passed = counts_read(&c->passed);
 	out->above = counts_read(&c->above);
 	out->full = bucket_is_full(b, volume, r->burst);
-	return tag_of(t, &out->key) == b.tag; /* else it is being made */
+	return tag_of(t, &out->key) == b.tag; /* otherwise it is being created */
 }

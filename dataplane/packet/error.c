@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Builds ICMP errors again: for packets of a tunnel, or in the other family. */
+/* Rebuilds ICMP errors: for packets in a tunnel, or in the other address family. */
 #include "icmp.h"
 #include "quote.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Builds ICMP errors and echo replies, which balance sends. */
+/* Builds ICMP errors and echo replies for the balancer. */
 #include "icmp.h"
 
 #define TOS_CONTROL 0xc0 /* "internetwork control", which RFC 1812 4.3.2.5 requires for errors */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Lowers the MSS option of SYNs, for the slow path of balance and its short cuts. */
+/* Clamps the MSS option of SYNs. */
 #include <arpa/inet.h>
 
 #include "option.h"

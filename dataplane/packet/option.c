@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inserts the client's address as a TCP option, and blanks options of clients that pretend to be
- * such. */
+/* Inserts the client's address as a TCP option, and blanks clients' forged ones. */
 #include "option.h"
 #include "move.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Builds TCP resets, probes and SYNs, which balance sends. */
+/* Builds TCP resets, probes and SYNs for the balancer. */
 #include "icmp.h"
 
 /* Builds a segment without data, with window 0. */

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Converts numbers, timestamps and windows between the two ends of a session that count
- * differently. */
+/* Converts sequence numbers, timestamps and windows between the two ends of a spliced session. */
 #include <arpa/inet.h>
 
 #include "option.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Builds trees, and moves what waits from one to the next. */
+/* Builds trees, and moves waiting packets from one to the next. */
 #include <stdlib.h>
 
 #include "shape.h"
 
-/* The least burst of a tenant, service or class: two large frames. */
+/* Min burst of a tenant, service or class: two large frames. */
 #define BURST_LEAST 4096
 #define BURST_MOST  UINT64_C(100000000000)
 
@@ -89,7 +89,7 @@ static void rate_set(struct rate *r, const struct sy_shape_config *c, uint64_t b
 	burst = burst < BURST_MOST ? burst : BURST_MOST;
 	r->on = true;
 	r->ns_per_byte = 8e9 / (double)bits;
-	/* The amounts have been checked. */
+	/* the amounts were checked before */
 	(void)sy_limit_rate_init(&r->line, bits, UINT64_C(8000000000), burst, now_ns, NULL);
 	r->level = sy_limit_volume(&r->line, now_ns) - burst;
 }
@@ -222,7 +222,7 @@ int sy_shape_follow(struct sy_shape *to, const struct sy_shape *from, struct sy_
 	return 0;
 }
 
-/* What is left, or overdrawn, goes on under the new rate. */
+/* The old credit or debt continues under the new rate. */
 static void rate_continue(struct rate *to, struct rate *from, uint64_t now_ns)
 {
 	if (!to->on || !from->on)
@@ -258,7 +258,7 @@ static void queue_continue(struct queue *to, struct queue *from)
 	__atomic_store_n(&from->count, 0, __ATOMIC_RELAXED);
 }
 
-/* Number 0 of a level takes in those that are no more; only its namesake hands on its rates. */
+/* Number 0 of a level inherits from removed ones; only its namesake inherits rates. */
 static bool is_same(const struct sy_shape_branch *to, const struct sy_shape_branch *from)
 {
 	return strcmp(to->name, from->name) == 0;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A class's queue: who may enter, and early drops by its mean length (RED, Floyd and Jacobson 1993;
+/* A class's queue: admission, and early drops by its mean length (RED, Floyd and Jacobson 1993;
  * weighted by drop precedence). */
 #include "shape.h"
 
-/* The mean follows the length by 2^-MEAN_SHIFT for each packet. */
+/* Each packet moves the mean by 2^-MEAN_SHIFT towards the length. */
 #define MEAN_SHIFT 9
 #define MEAN_UNIT  256
-/* Packets of a queue that find capacity when others are long. */
+/* Packets that a queue may have even when others are long. */
 #define FEW       4
-#define USUAL_LEN 1000 /* bytes of a packet, to guess how many an empty queue has missed */
+#define USUAL_LEN 1000 /* assumed bytes of a packet, for the idle time of an empty queue */
 
 void queue_init(struct queue *q, const struct sy_shape_class *c)
 {
@@ -34,7 +34,7 @@ static void mean_follow(struct queue *q, uint64_t now_ns, double ns_per_byte)
 {
 	const uint32_t length = q->count * MEAN_UNIT;
 	if (q->count == 0 && q->mean > 0 && now_ns > q->empty_since_ns) {
-		/* As if packets of the usual length had found it empty meanwhile. */
+		/* As if packets of the usual length had arrived while it was empty. */
 		double missed = (double)(now_ns - q->empty_since_ns) / (ns_per_byte * USUAL_LEN);
 		q->mean = (uint32_t)(q->mean / (1 + missed / (1 << MEAN_SHIFT)));
 		q->empty_since_ns = now_ns;
@@ -52,8 +52,8 @@ static bool early_drop(struct sy_shape *s, const struct queue *q, unsigned prece
 	return random_below(s, 100 * (to - from)) < q->early[precedence].percent * (q->mean - from);
 }
 
-/* May a queue of this length grow? Each holds at most twice what is left for all (Choudhury and
- * Hahne 1998), so a few long ones leave capacity; the last eighth is for queues of few packets. */
+/* May a queue of this length grow? Each has at most twice the remaining capacity (Choudhury and
+ * Hahne 1998), so that a few long queues leave space; the last eighth is for short queues. */
 static bool has_capacity(const struct sy_shape *s, const struct queue *q)
 {
 	const uint32_t common = s->capacity - s->capacity / 8;
@@ -88,7 +88,7 @@ struct rte_mbuf *queue_remove(struct queue *q, uint64_t now_ns)
 {
 	struct rte_mbuf *m = q->first;
 	q->first = m->next;
-	m->next = NULL; /* as buffers of one segment have it */
+	m->next = NULL; /* single segments: next is NULL */
 	if (q->first) {
 		__builtin_prefetch(q->first);
 	} else {

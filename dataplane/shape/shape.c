@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Puts packets into a tree and takes them out. Trees are built and moved in build.c. */
+/* Enqueues packets into a tree and dequeues them. build.c builds and moves trees. */
 #include "shape.h"
 
 #include <sy_packet.h>
 
-/* Packets that find capacity, whatever is held elsewhere. */
+/* Min capacity, whatever sy_shape_hold() says. */
 #define ROOM_LEAST 64
 
-/* The DSCP of a frame; 0: it is no IP packet. */
+/* The DSCP of a frame; 0 if it is no IP packet. */
 static unsigned frame_dscp(const struct rte_mbuf *m)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
@@ -20,7 +20,7 @@ static unsigned frame_dscp(const struct rte_mbuf *m)
 	return type == SY_ETH_IPV6 ? (ip[0] & 0xfu) << 2 | ip[1] >> 6 : 0;
 }
 
-/* Of the assured classes, AF11 to AF43 (RFC 2597); 0 for all others. */
+/* Drop precedence of the assured classes, AF11 to AF43 (RFC 2597); 0 for all others. */
 static unsigned dscp_precedence(unsigned dscp)
 {
 	const unsigned class = dscp >> 3, precedence = dscp >> 1 & 3;
@@ -58,7 +58,7 @@ enum sy_drop sy_shape_put(struct sy_shape *s, struct rte_mbuf *m, unsigned servi
 	return SY_DROP_NONE;
 }
 
-/* Takes the one packet that is next; there is one. */
+/* Dequeues the next packet; there is one. */
 static struct rte_mbuf *shape_dequeue(struct sy_shape *s, uint64_t now_ns)
 {
 	struct {
@@ -103,7 +103,7 @@ uint64_t sy_shape_next(const struct sy_shape *s)
 		return SY_SHAPE_NEVER;
 	if (s->node[0].has)
 		return 0;
-	/* While the port has no rate left, others' times do not matter. */
+	/* while the port has no credit, other nodes' times do not matter */
 	if (s->node[0].heap_at != NODE_NONE)
 		return s->node[0].wake_ns;
 	return s->waits > 0 ? s->node[s->heap[0]].wake_ns : SY_SHAPE_NEVER;

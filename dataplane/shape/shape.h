@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A tree of nodes. The port, its tenants and their services hold rings of those of their children
- * from which a packet may leave now; classes hold queues.
+ * A tree of nodes. Port, tenants and services have rings of those children from which a packet may
+ * leave now; classes have queues.
  *
- *   rings of a node, by priority:   ANY     children that may send a packet of it, in turn
- *                                   DUE     those of them that have not had their guaranteed rate
- *                                   LATE    those of them that are behind by half of their burst
+ *   rings of a node, by priority:   ANY     children that may send a packet of it, round robin
+ *                                   DUE     those of them below their guaranteed rate
+ *                                   LATE    those of them that lag by half of their burst
  *
- * LATE goes first; then the highest priority, and in it DUE. So a guaranteed rate is kept beside
- * any flood of higher classes, and a high class waits for others' only if that lasts.
+ * LATE is served first; then the highest priority, and in it DUE. So a guaranteed rate holds beside
+ * any flood of higher classes, and a high class waits for others' guarantees only if it floods.
  *
- * A child stands in one ring for each priority that it could serve, so that a packet of a high
- * class does not cost its tenant the place of its other packets.
+ * A child is in one ring for each priority that it could serve, so that a packet of a high class
+ * does not cost its tenant the position of its other packets.
  */
 #ifndef SHAPE_H
 #define SHAPE_H
@@ -26,13 +26,13 @@
 	__atomic_store_n(&(counter), SY_SHAPE_READ(counter) + (n), __ATOMIC_RELAXED)
 
 #define NODE_NONE UINT32_MAX
-/* Bytes that a node of weight 1 sends in a turn. */
+/* Bytes that a node of weight 1 sends per round. */
 #define QUANTUM 2048
 
 enum level { LEVEL_PORT, LEVEL_TENANT, LEVEL_SERVICE, LEVEL_CLASS, LEVELS };
 enum rings { ANY, DUE, LATE, RINGS };
 
-/* A bucket that may be overdrawn by the last packet: it passes while there is anything left. */
+/* A bucket that the last packet may overdraw: it passes while any credit is left. */
 struct rate {
 	struct sy_limit_rate line;
 	uint64_t level;
@@ -40,13 +40,13 @@ struct rate {
 	bool on;
 };
 
-/* A queue: linked by mbuf->next, so its length costs no memory. */
+/* A queue: linked by mbuf->next, so that its length costs no memory. */
 struct queue {
 	struct rte_mbuf *first, *last;
 	uint32_t count; /* readers: relaxed */
 	uint32_t most;
 	struct {
-		uint32_t from, to; /* mean length, 2^-8 packets; to 0: never */
+		uint32_t from, to; /* thresholds of the mean length, 2^-8 packets; to 0: never */
 		uint32_t percent;
 	} early[3];                    /* by drop precedence - 1 */
 	uint32_t mean;                 /* 2^-8 packets */
@@ -57,10 +57,10 @@ struct queue {
 struct node {
 	uint32_t parent;
 	uint8_t level;
-	uint8_t has;           /* priorities of which a packet may leave now */
-	uint8_t stands[RINGS]; /* rings of the parent in which it is */
+	uint8_t has;           /* bitmap: priorities of which a packet may leave now */
+	uint8_t stands[RINGS]; /* bitmap: rings of the parent that it is in */
 	uint8_t priority;      /* of a class */
-	uint32_t heap_at;      /* its place among those that wait for a time; NODE_NONE: none */
+	uint32_t heap_at;      /* its index in the heap; NODE_NONE: none */
 	uint64_t wake_ns;
 	int32_t quantum, deficit[SY_SHAPE_PRIORITIES];
 	struct rate guaranteed, maximum;
@@ -82,10 +82,10 @@ struct sy_shape {
 	uint32_t nodes, first_service, first_class;
 	uint32_t *heap;                           /* nodes by wake_ns */
 	uint32_t waits;                           /* in the heap */
-	uint32_t waiting, capacity, capacity_all; /* capacity: less what sy_shape_hold() says */
+	uint32_t waiting, capacity, capacity_all; /* capacity: less sy_shape_hold() */
 	uint64_t random;
-	bool open; /* rates are ignored */
-	/* sy_shape_follow(): by number in the earlier tree, the number here. */
+	bool open; /* ignore rates */
+	/* sy_shape_follow(): by number in the old tree, the number here. */
 	uint16_t *tenant_of, *service_of;
 	uint8_t class_of[SY_SHAPE_CLASSES];
 };
@@ -98,7 +98,7 @@ static inline uint32_t class_index(const struct sy_shape *s, unsigned service, u
 /* ---- queue.c --------------------------------------------------------------------------------- */
 
 void queue_init(struct queue *q, const struct sy_shape_class *c);
-/* May a packet of this drop precedence, 0 to 2, enter? */
+/* May a packet of this drop precedence, 0 to 2, enter? Returns NONE or the drop reason. */
 enum sy_drop queue_check(struct sy_shape *s, struct queue *q, unsigned precedence, uint64_t now_ns,
                          double ns_per_byte);
 void queue_add(struct queue *q, struct rte_mbuf *m);
@@ -107,14 +107,14 @@ struct rte_mbuf *queue_remove(struct queue *q, uint64_t now_ns);
 /* ---- tree.c ---------------------------------------------------------------------------------- */
 
 int64_t rate_credit(struct rate *r, uint64_t now_ns);
-/* Brings a node to where it belongs, and all above it as far as that changes them. whole: all of
- * them, whether it changes them or not. */
+/* Updates the rings of a node, and of its ancestors as far as that changes them. whole: of all
+ * ancestors. */
 void node_refresh(struct sy_shape *s, uint32_t index, bool whole, uint64_t now_ns);
-/* Refreshes the nodes whose time has come. */
+/* Updates the nodes whose wake time has come. */
 void nodes_wake(struct sy_shape *s, uint64_t now_ns);
-/* The next child of a node; *priority, *ring: by which it was found. */
+/* The next child of a node to serve; *priority, *ring: where it was found. */
 uint32_t child_pick(const struct node *n, unsigned *priority, enum rings *ring);
-/* The child has sent so many bytes by this ring. */
+/* Accounts for bytes that the child has sent by this ring. */
 void child_sent(struct sy_shape *s, struct node *parent, uint32_t child, unsigned priority,
                 enum rings ring, uint32_t bytes);
 

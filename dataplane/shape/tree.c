@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Nodes: which may send now, in which ring each stands, and when that changes by itself. */
+/* Nodes: which may send now, in which rings each is, and when that changes with time. */
 #include "shape.h"
 
 int64_t rate_credit(struct rate *r, uint64_t now_ns)
@@ -13,7 +13,7 @@ int64_t rate_credit(struct rate *r, uint64_t now_ns)
 	return credit;
 }
 
-/* When a bucket will have more than `least`. */
+/* The time at which a bucket has more than `least`. */
 static uint64_t rate_ready(const struct rate *r, int64_t credit, int64_t least, uint64_t now_ns)
 {
 	return now_ns + 1 + (uint64_t)((double)(least + 1 - credit) * r->ns_per_byte);
@@ -91,7 +91,7 @@ static void ring_add(struct sy_shape *s, struct node *parent, uint32_t index, en
 		parent->head[ring][p] = n->link[ring][p].next = n->link[ring][p].prev = index;
 		return;
 	}
-	/* Behind all others. */
+	/* Appends at the tail. */
 	const uint32_t head = parent->head[ring][p], tail = s->node[head].link[ring][p].prev;
 	n->link[ring][p].next = head;
 	n->link[ring][p].prev = tail;
@@ -114,7 +114,7 @@ static void ring_remove(struct sy_shape *s, struct node *parent, uint32_t index,
 		parent->head[ring][p] = next;
 }
 
-/* Lets a node stand in these rings of its parent, and in no others. */
+/* Puts a node into exactly these rings of its parent. */
 static void rings_set(struct sy_shape *s, uint32_t index, enum rings ring, uint8_t wanted)
 {
 	struct node *n = &s->node[index], *parent = &s->node[n->parent];
@@ -131,7 +131,7 @@ static void rings_set(struct sy_shape *s, uint32_t index, enum rings ring, uint8
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* Which priorities a node could serve if its own rate lets it. */
+/* Bitmap of the priorities that a node could serve if its own rate allows it. */
 static uint8_t node_holds(const struct node *n)
 {
 	if (n->level != LEVEL_CLASS)
@@ -139,7 +139,7 @@ static uint8_t node_holds(const struct node *n)
 	return n->queue.count > 0 ? (uint8_t)(1u << n->priority) : 0;
 }
 
-/* In which rings a node may stand that holds packets of these priorities. *wake_ns: until when. */
+/* The rings for a node with packets of these priorities. *wake_ns: valid until then. */
 static void node_stands(struct node *n, uint8_t holds, uint64_t now_ns, uint8_t stands[RINGS],
                         uint64_t *wake_ns)
 {
@@ -206,7 +206,7 @@ void child_sent(struct sy_shape *s, struct node *parent, uint32_t child, unsigne
 		n->deficit[priority] -= (int32_t)bytes;
 		if (n->deficit[priority] > 0)
 			return;
-		/* A frame is less than QUANTUM * 5 bytes, so this ends soon. */
+		/* ends soon: a frame has less than QUANTUM * 5 bytes */
 		while (n->deficit[priority] <= 0)
 			n->deficit[priority] += n->quantum;
 	}

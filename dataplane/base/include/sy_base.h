@@ -22,13 +22,13 @@
 #define SY_PRINTF(fmt, args)               __attribute__((format(printf, fmt, args)))
 #define SY_CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
-/* Of a function that only prefetches. GCC takes such a function for one without effects, and
- * removes calls of it, unless they are inlined before it looks. */
+/* For functions that only prefetch: GCC considers them free of effects and removes calls, unless
+ * they are inlined before that. */
 #define SY_PREFETCH_INLINE inline __attribute__((always_inline))
 
 /* ---- errors (error.c) ------------------------------------------------------------------------ */
 
-/* Where something failed and how to fix it, as text for the operator. */
+/* Where something failed and the remedy, as text for the operator. */
 struct sy_error {
 	int code; /* positive errno, 0: none */
 	char text[300];
@@ -50,11 +50,11 @@ void sy_log(enum sy_log_level level, const char *area, const char *fmt, ...) SY_
 
 /* ---- secrets (secret.c) ---------------------------------------------------------------------- */
 
-/* Leaves whole pages out of core dumps: they hold keys that outlive the process. Copies elsewhere,
- * as on the stack, are wiped. */
+/* Excludes whole pages from core dumps: for keys that outlive the process. Copies elsewhere, as on
+ * the stack, are wiped. */
 void sy_secret_pages(void *pages, size_t len);
-/* Overwrites; the compiler cannot leave it out. Not by a library's function: the linker would take
- * libbsd's, which the forwarder does not need otherwise. */
+/* Overwrites memory; the compiler cannot omit it. Not explicit_bzero(): the linker would pull in
+ * libbsd, which the forwarder does not need otherwise. */
 static inline void sy_secret_wipe(void *secret, size_t len)
 {
 	memset(secret, 0, len);

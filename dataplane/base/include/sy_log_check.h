@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-/* Lines are logged only while it returns true: standard error may be a client's connection. */
+/* Lines are logged only while is_log() returns true: standard error may be a client's
+ * connection. */
 void sy_log_set_check(bool (*is_log)(void));
 
 #endif

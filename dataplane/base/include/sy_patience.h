@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much longer a thread waits for a peer. A stall of this thread counts as one step: the peer,
- * most likely stalled too, may have answered, and the thread has not looked yet
- * (docs/design/0056-stalls.md).
+ * A timeout for a peer's answer. A stall of this thread counts as one step: the peer, probably
+ * stalled too, may have answered, and the thread has not looked yet (docs/design/0056-stalls.md).
  */
 #ifndef SY_PATIENCE_H
 #define SY_PATIENCE_H
@@ -16,13 +15,13 @@ struct sy_patience {
 	uint64_t left_ns, at_ns, step_ns;
 };
 
-/* step_ns: what passes between two attempts, at most, in a thread that runs. */
+/* step_ns: max time between two attempts in a thread that runs. */
 static inline struct sy_patience sy_patience_begin(uint64_t ns, uint64_t step_ns)
 {
 	return (struct sy_patience){.left_ns = ns, .at_ns = sy_clock_ns(), .step_ns = step_ns};
 }
 
-/* Call it after an attempt that was in vain. Returns what is left, 0 if nothing is. */
+/* Call after a failed attempt. Returns the remaining time; 0: none. */
 static inline uint64_t sy_patience_left(struct sy_patience *p)
 {
 	uint64_t now = sy_clock_ns(), passed = now - p->at_ns;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Until when has all that came to a queue been taken? A reader that was held up finds more than it
- * takes at a time: who waits for a packet has waited until then, and not until now.
+ * Until when was everything that came to a queue dequeued? A reader that was stalled finds more
+ * than it dequeues at once: a timeout for a packet ends by this time, not by the current one.
  */
 #ifndef SY_SEEN_H
 #define SY_SEEN_H
@@ -9,12 +9,12 @@
 #include <stdint.h>
 
 struct sy_seen {
-	uint64_t ns;        /* all that had come by then was taken */
-	uint64_t marked_ns; /* and by then, once `marked` more are */
+	uint64_t ns;        /* everything that had arrived by then was dequeued */
+	uint64_t marked_ns; /* and by then, once `marked` more are dequeued */
 	unsigned marked;
 };
 
-/* The reader has taken a burst at now_ns; behind it `left` wait, or fewer. */
+/* The reader has dequeued a burst at now_ns; at most `left` packets remain. */
 static inline void sy_seen_burst(struct sy_seen *s, unsigned taken, unsigned left, uint64_t now_ns)
 {
 	if (left == 0) {

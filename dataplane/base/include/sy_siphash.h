@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* SipHash-2-4 (Aumasson and Bernstein, 2012): a keyed hash whose values reveal nothing about the
- * key, for what strangers may see and must not be able to compute. */
+/* SipHash-2-4 (Aumasson and Bernstein, 2012): a keyed hash whose values do not reveal the key. For
+ * values that untrusted hosts see and must not be able to compute. */
 #ifndef SY_SIPHASH_H
 #define SY_SIPHASH_H
 

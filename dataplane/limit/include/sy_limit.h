@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * limit: how much may pass in a time. It knows nothing of packets, services or sessions: callers
- * bring a count of units (bytes, packets, sessions) and the time.
+ * limit: rate limits. Independent of packets, services and sessions: callers supply a number of
+ * units (bytes, packets, sessions) and the time.
  *
  * A rate is a straight line: its volume at a time is all that may have passed since it began. A
- * bucket holds one number, its level: all that has passed, or was forfeited because the bucket was
- * full. What it has left is volume minus level. So nothing has to be added to a bucket as time
- * goes on, nothing is rounded twice, and one 64-bit word is the whole state. It is the virtual
- * scheduling algorithm of ITU-T I.371 (GCRA), in units instead of in time, which need no division.
- * docs/design/0032-limits.md compares the alternatives.
+ * bucket stores one number, its level: all that has passed, or was forfeited because the bucket was
+ * full. Its credit is volume minus level. So a bucket needs no refill, nothing is rounded twice,
+ * and one 64-bit word is the whole state. It is the virtual scheduling algorithm of ITU-T I.371
+ * (GCRA), in units instead of time, which needs no division. docs/design/0032-limits.md compares
+ * the alternatives.
  *
- * Volumes and levels wrap around: their differences, which are less than 2^63, are what counts.
+ * Volumes and levels wrap around: only their differences count, which are less than 2^63.
  */
 #ifndef SY_LIMIT_H
 #define SY_LIMIT_H
@@ -22,42 +22,42 @@
 
 #include <sy_base.h>
 
-/* Tests run other threads here, between the accesses to memory that threads share. */
+/* Tests run other threads here, between accesses to shared memory. */
 #ifndef SY_LIMIT_STEP
 #define SY_LIMIT_STEP() ((void)0)
 #endif
 
 /* ---- rates ----------------------------------------------------------------------------------- */
 
-/* Owner: whoever configures limits; workers read it. Many buckets may share one. It is never
- * changed in place: sy_limit_rate_change() makes the next one. */
+/* A rate. Owner: the configuring thread; workers read it. Many buckets may share one. Immutable:
+ * sy_limit_rate_change() creates the next one. */
 struct sy_limit_rate {
-	uint64_t from_ns; /* CLOCK_MONOTONIC, when it began */
+	uint64_t from_ns; /* CLOCK_MONOTONIC at its beginning */
 	uint64_t volume;  /* at from_ns */
-	uint64_t slope;   /* units a nanosecond, times 2^shift; at least 2^62, so that its error is
-	                     below 2^-62 */
-	uint64_t burst;   /* units that a bucket can hold */
+	uint64_t slope; /* units per nanosecond, times 2^shift; at least 2^62, so that its error is
+	                   below 2^-62 */
+	uint64_t burst; /* capacity of a bucket in units */
 	uint8_t shift;
 };
 
-/* The largest amount, period and burst. */
+/* Max amount, period and burst. */
 #define SY_LIMIT_AMOUNT_MAX (UINT64_C(1) << 62)
 
-/* Begins a rate of `amount` units in `period_ns` nanoseconds: 8 kbit/s in bytes are 8000 in 8e9.
- * All are between 1 and SY_LIMIT_AMOUNT_MAX, and at least one unit comes in 2^62 ns. Its buckets
- * begin full at level -burst: see sy_limit_init(). A burst below the largest cost of a packet
- * blocks this packet for ever. Returns -EINVAL outside of these bounds. */
+/* Sets a rate of `amount` units per `period_ns` nanoseconds: 8 kbit/s in bytes are 8000 in 8e9. All
+ * are between 1 and SY_LIMIT_AMOUNT_MAX, with at least one unit per 2^62 ns. Its buckets begin full
+ * at level -burst: see sy_limit_init(). A burst below a packet's cost blocks that packet for ever.
+ * Fails with -EINVAL outside of these bounds. */
 int sy_limit_rate_init(struct sy_limit_rate *r, uint64_t amount, uint64_t period_ns, uint64_t burst,
                        uint64_t now_ns, struct sy_error *err);
 
-/* Makes the rate that follows `old` from now on, for the same buckets. Their credit stays, up to
- * the new burst. Errors as for sy_limit_rate_init(). Threads that use the old one a little longer
- * err by what it brings in that time: sy_limit_settle() bounds it. */
+/* Sets the rate that follows `old` from now on, for the same buckets. Their credit stays, up to the
+ * new burst. Fails like sy_limit_rate_init(). Threads that use the old rate a little longer err by
+ * its volume in that time: sy_limit_settle() bounds that. */
 int sy_limit_rate_change(struct sy_limit_rate *r, const struct sy_limit_rate *old, uint64_t amount,
                          uint64_t period_ns, uint64_t burst, uint64_t now_ns, struct sy_error *err);
 
-/* All that may have passed until a time, modulo 2^64. A time before the rate's start counts as the
- * start: a thread's clock may be older than the change. Times are less than 2^63 ns apart. */
+/* The volume at a time, modulo 2^64. A time before the rate's start counts as the start: a thread's
+ * clock may be older than the change. Times are less than 2^63 ns apart. */
 static inline uint64_t sy_limit_volume(const struct sy_limit_rate *r, uint64_t now_ns)
 {
 	int64_t since = (int64_t)(now_ns - r->from_ns);
@@ -67,21 +67,21 @@ static inline uint64_t sy_limit_volume(const struct sy_limit_rate *r, uint64_t n
 
 /* ---- buckets --------------------------------------------------------------------------------- */
 
-/* Who may use a bucket at the same time, and how. */
+/* How threads share a bucket. */
 enum sy_limit_engine {
-	SY_LIMIT_OWN,        /* one thread */
+	SY_LIMIT_OWN,        /* one thread only */
 	SY_LIMIT_CAS,        /* any threads; exact, without a lock */
-	SY_LIMIT_LOCK,       /* any threads, one after the other */
-	SY_LIMIT_LIGHT_LOCK, /* any threads; each takes batches under a lock, and serves packets
-	                        from them. Cheap, but not exact: batches lie with threads that do
-	                        not need them, and packets of others are dropped */
-	SY_LIMIT_ATOMIC,     /* the thread to which an event device has given the bucket's flow
-	                        (sy_event.h): one at a time, and what one has written the next one
-	                        sees. Used like SY_LIMIT_OWN */
+	SY_LIMIT_LOCK,       /* any threads, by a spinlock */
+	SY_LIMIT_LIGHT_LOCK, /* any threads; each charges batches under a lock, and passes packets
+	                        from its batch. Cheap but inexact: threads hold batches that they do
+	                        not need, while other threads drop packets */
+	SY_LIMIT_ATOMIC,     /* the thread to which an event device schedules the bucket's flow
+	                        (sy_event.h): one at a time, and each sees the writes of the previous
+	                        one. Used like SY_LIMIT_OWN */
 	SY_LIMIT_ENGINES
 };
 
-/* A word, and what the engine needs. Threads write it; nothing else may share its 16 bytes. */
+/* A bucket: a word, and what the engine needs. Nothing else may share its 16 bytes. */
 struct sy_limit {
 	uint64_t level;
 	rte_spinlock_t lock; /* SY_LIMIT_LOCK, SY_LIMIT_LIGHT_LOCK */
@@ -89,20 +89,20 @@ struct sy_limit {
 };
 _Static_assert(sizeof(struct sy_limit) == 16, "a million buckets take 16 MB");
 
-/* A full bucket of a rate. */
+/* Initializes a full bucket of a rate. */
 void sy_limit_init(struct sy_limit *l, const struct sy_limit_rate *r, uint32_t batch,
                    uint64_t now_ns);
 
-/* After a change of the rate, once no thread uses the old one: forgives what it let pass beyond the
- * new one meanwhile, so that a fast old rate cannot block a slow new one. SY_LIMIT_OWN: the owner
- * calls it; SY_LIMIT_ATOMIC: who has the flow; else any thread. */
+/* Call after a change of the rate, when no thread uses the old one: forgives what the old rate let
+ * pass beyond the new one meanwhile, so that a fast old rate cannot block a slow new one. Called by
+ * the owner (SY_LIMIT_OWN), by the thread that has the flow (SY_LIMIT_ATOMIC), otherwise by any
+ * thread. */
 void sy_limit_settle(struct sy_limit *l, enum sy_limit_engine engine, uint64_t volume);
 
-/* What a bucket could pass now, in units, without what light locks have given to threads. Any
- * thread. */
+/* The bucket's credit now, in units, without what threads hold by light locks. Any thread. */
 uint64_t sy_limit_credit(const struct sy_limit *l, const struct sy_limit_rate *r, uint64_t volume);
 
-/* The level after `cost` more units; false: they exceed the volume. A level below volume - burst
+/* Adds `cost` to the level. Returns false if that exceeds the volume. A level below volume - burst
  * is a full bucket. */
 static inline bool sy_limit_next(uint64_t *level, uint64_t volume, uint64_t burst, uint64_t cost)
 {
@@ -111,9 +111,9 @@ static inline bool sy_limit_next(uint64_t *level, uint64_t volume, uint64_t burs
 	return (int64_t)(volume - *level) >= 0;
 }
 
-/* Whether a bucket could pass a packet now; takes nothing. Any thread, whatever the engine (what
- * light locks have given to threads does not count). For who hands packets over to the thread that
- * may take: one that the bucket would refuse need not go there. */
+/* Could the bucket pass a packet now? Charges nothing. Any thread, for any engine; ignores what
+ * threads hold by light locks. For threads that steer packets to the charging thread: a packet that
+ * would be refused need not be steered. */
 static inline bool sy_limit_peek(const struct sy_limit *l, const struct sy_limit_rate *r,
                                  uint64_t volume, uint64_t cost)
 {
@@ -166,7 +166,7 @@ static inline bool sy_limit_charge_lock(struct sy_limit *l, const struct sy_limi
 	return charged;
 }
 
-/* local: what this thread holds of the bucket. */
+/* local: units that this thread holds. */
 static inline bool sy_limit_charge_light_lock(struct sy_limit *l, const struct sy_limit_rate *r,
                                               uint64_t *local, uint64_t volume, uint64_t cost)
 {
@@ -181,9 +181,9 @@ static inline bool sy_limit_charge_light_lock(struct sy_limit *l, const struct s
 }
 
 /*
- * Takes `cost` units, if the bucket has as many: true, they may pass. False: nothing was charged.
- * volume is sy_limit_volume() of the rate, the same for a whole burst of packets. local is the
- * calling thread's own number for this bucket, 0 at first, which only SY_LIMIT_LIGHT_LOCK uses.
+ * Charges `cost` units. Returns false, with nothing charged, if the bucket has less. volume is
+ * sy_limit_volume() of the rate, equal for a whole burst of packets. local is the calling thread's
+ * variable for this bucket, initially 0, which only SY_LIMIT_LIGHT_LOCK uses.
  */
 static inline bool sy_limit_charge(struct sy_limit *l, enum sy_limit_engine engine,
                                    const struct sy_limit_rate *r, uint64_t *local, uint64_t volume,
@@ -202,15 +202,15 @@ static inline bool sy_limit_charge(struct sy_limit *l, enum sy_limit_engine engi
 	}
 }
 
-/* By the one thread that may write now. */
+/* Only the thread that may write now calls this. */
 static inline void sy_limit_lower(struct sy_limit *l, uint64_t cost)
 {
 	uint64_t level = __atomic_load_n(&l->level, __ATOMIC_RELAXED);
 	__atomic_store_n(&l->level, level - cost, __ATOMIC_RELAXED);
 }
 
-/* Gives units back that were charged and did not pass: a packet that meets several limits takes
- * from all or from none. Until then other threads find that much less. */
+/* Refunds units of a packet that did not pass: a packet with several limits is charged to all or to
+ * none. Until then other threads see less credit. */
 static inline void sy_limit_refund(struct sy_limit *l, enum sy_limit_engine engine, uint64_t *local,
                                    uint64_t cost)
 {

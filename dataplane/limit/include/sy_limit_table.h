@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Many buckets of one rate, found by a key of 128 bits: one for each client of a limit. They are
- * made on first use, and go by themselves: a bucket that is full again is as good as none, so its
- * place is free. Nothing is locked or allocated, and any threads may take from any bucket.
+ * Many buckets of one rate, found by a 128-bit key: one per client of a limit. A bucket is created
+ * on first use. A full bucket is equivalent to none, so its entry is free. Nothing is locked or
+ * allocated, and any thread may charge any bucket.
  *
  *     lines      | tag level | tag level | tag level | tag level |   one cache line
- *     clients    | key, counts | key, counts | …                     by place; not read to take
+ *     clients    | key, counts | key, counts | …                     by entry; charging does not
+ * read it
  *
- * A tag is a keyed hash of the key, so who chooses keys cannot fill a line. Each key has two lines.
- * Tag and level change together, by one compare-and-swap of 128 bits: a thread that takes from a
- * bucket and one that makes it another client's cannot both succeed.
+ * A tag is a keyed hash of the key, so that a client that chooses keys cannot fill a line. Each key
+ * has two lines. Tag and level change together, by a 128-bit compare-and-swap: charging a bucket
+ * and reusing it for another client cannot both succeed.
  */
 #ifndef SY_LIMIT_TABLE_H
 #define SY_LIMIT_TABLE_H
@@ -24,10 +25,10 @@ struct sy_limit_counts {
 	uint64_t packets, bytes;
 };
 
-/* Where a bucket was found. */
+/* The entry of a bucket. */
 struct sy_limit_place {
 	uint64_t tag;
-	uint32_t at; /* SY_LIMIT_NO_PLACE: it was not found */
+	uint32_t at; /* SY_LIMIT_NO_PLACE: none */
 };
 #define SY_LIMIT_NO_PLACE UINT32_MAX
 
@@ -38,48 +39,48 @@ struct sy_limit_key {
 enum sy_limit_answer {
 	SY_LIMIT_CHARGED,
 	SY_LIMIT_ABOVE,     /* nothing was charged */
-	SY_LIMIT_UNLIMITED, /* nothing was charged: no bucket of the key, and no place for one */
+	SY_LIMIT_UNLIMITED, /* nothing was charged: no bucket of the key, and no free entry */
 };
 
-/* Room for `most` buckets (1 to SY_LIMIT_TABLE_MAX), whose memory is not touched before its use.
- * threads: how many will use it, besides the one that reads it. NULL: no memory. */
+/* Creates a table for `most` buckets (1 to SY_LIMIT_TABLE_MAX); memory is touched on first use.
+ * threads: number of threads that use it, besides the reader. Returns NULL without memory. */
 struct sy_limit_table *sy_limit_table_create(uint32_t most, unsigned threads);
 void sy_limit_table_destroy(struct sy_limit_table *t);
 size_t sy_limit_table_bytes(uint32_t most);
 
-/* Takes `cost` units from the key's bucket; see sy_limit_charge(). */
+/* Charges `cost` units to the key's bucket; see sy_limit_charge(). */
 enum sy_limit_answer sy_limit_table_charge(struct sy_limit_table *t, const struct sy_limit_rate *r,
                                            const struct sy_limit_key *key, uint64_t volume,
                                            uint64_t cost, struct sy_limit_place *place);
-/* As sy_limit_peek(), with the place of the key's bucket, if it has one. */
+/* As sy_limit_peek(), with the entry of the key's bucket, if it has one. */
 bool sy_limit_table_peek(const struct sy_limit_table *t, const struct sy_limit_rate *r,
                          const struct sy_limit_key *key, uint64_t volume, uint64_t cost,
                          struct sy_limit_place *place);
-/* The place of a key's bucket, if it has one. */
+/* The entry of a key's bucket, if it has one. */
 struct sy_limit_place sy_limit_table_find(const struct sy_limit_table *t,
                                           const struct sy_limit_key *key);
-/* Gives units back that were charged there and did not pass. */
+/* Refunds units that were charged to the entry. */
 void sy_limit_table_refund(struct sy_limit_table *t, const struct sy_limit_place *place,
                            uint64_t cost);
-/* Counts a packet of the key whose bucket was found. Two threads may lose each other's count while
- * a bucket is made. */
+/* Counts a packet of a key whose bucket was found. Two threads may lose each other's count while a
+ * bucket is created. */
 void sy_limit_table_count(struct sy_limit_table *t, const struct sy_limit_place *place, bool above,
                           uint64_t packets, uint64_t bytes);
 /* As sy_limit_settle(), for all buckets. */
 void sy_limit_table_settle(struct sy_limit_table *t, uint64_t volume);
 
-/* A key that the table knows. */
+/* A key of the table. */
 struct sy_limit_client {
 	struct sy_limit_key key;
-	struct sy_limit_counts passed, above; /* since its bucket was made */
-	bool full;                            /* its place is free for others */
+	struct sy_limit_counts passed, above; /* since its bucket was created */
+	bool full;                            /* full: the entry is free for other keys */
 };
 
 uint32_t sy_limit_table_places(const struct sy_limit_table *t);
-/* How many buckets are not full. Beside any threads. */
+/* The number of buckets that are not full. Safe beside other threads. */
 uint32_t sy_limit_table_used(const struct sy_limit_table *t, const struct sy_limit_rate *r,
                              uint64_t volume);
-/* What a place has; false: nothing. One thread, beside those that take. */
+/* Reads an entry. Returns false if it is empty. One thread, beside those that charge. */
 bool sy_limit_table_read(const struct sy_limit_table *t, uint32_t place,
                          const struct sy_limit_rate *r, uint64_t volume,
                          struct sy_limit_client *out);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A large segment (TSO) for a packet socket with virtio-net headers (PACKET_VNET_HDR), by which the
- * kernel takes it whole, and cuts it, or has the card do so:
+ * A large segment (TSO) for a packet socket with virtio-net headers (PACKET_VNET_HDR): the kernel
+ * accepts it whole, and segments it or lets the card do so:
  *
- *     writev: | virtio-net header | Ethernet, IP, TCP | rest of the first buffer | buffer | …
+ * writev: | virtio-net header | Ethernet, IP, TCP | rest of the first buffer | buffer | …
  */
 #ifndef SY_LARGE_H
 #define SY_LARGE_H
@@ -17,7 +17,7 @@
 
 #include <sy_packet.h>
 
-#define SY_LARGE_BUFFERS 64 /* of a segment */
+#define SY_LARGE_BUFFERS 64 /* max buffers of a segment */
 #define SY_LARGE_PARTS   (2 + SY_LARGE_BUFFERS)
 #define SY_LARGE_HEADERS (SY_ETH_LEN + 40 + 60)
 
@@ -33,8 +33,8 @@ static inline bool sy_is_large(const struct rte_mbuf *m)
 	return m->ol_flags & RTE_MBUF_F_TX_TCP_SEG;
 }
 
-/* The kernel wants the sum of the whole pseudo-header; cards, and so the packet, that without the
- * length. */
+/* The kernel needs the sum of the whole pseudo-header; cards, and so the packet, the sum without
+ * the length. */
 static inline void sy_large_checksum(struct sy_large *h, const struct rte_mbuf *m)
 {
 	struct sy_tcp *tcp = (struct sy_tcp *)(h->frame + m->l2_len + m->l3_len);
@@ -46,8 +46,8 @@ static inline void sy_large_checksum(struct sy_large *h, const struct rte_mbuf *
 	h->how.csum_offset = offsetof(struct sy_tcp, checksum);
 }
 
-/* What is written, with room for SY_LARGE_PARTS; it points into h and the packet. Returns how many
- * parts there are; 0: the packet is none that fits. */
+/* Fills parts[] (up to SY_LARGE_PARTS) for writev(); they point into h and the packet. Returns
+ * their number; 0: the packet cannot be sent this way. */
 static inline unsigned sy_large_parts(struct sy_large *h, const struct rte_mbuf *m,
                                       struct iovec *part)
 {
@@ -61,7 +61,7 @@ static inline unsigned sy_large_parts(struct sy_large *h, const struct rte_mbuf 
 	                                 .gso_size = m->tso_segsz,
 	                                 .hdr_len = (uint16_t)headers};
 	memcpy(h->frame, rte_pktmbuf_mtod(m, const uint8_t *), headers);
-	if (v4) { /* an end that takes it whole looks at it */
+	if (v4) { /* a receiver that gets it whole checks it */
 		struct sy_ipv4 *ip = (struct sy_ipv4 *)(h->frame + m->l2_len);
 		ip->checksum = (uint16_t)~sy_csum_fold(sy_csum_sum(ip, m->l3_len));
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The packet socket that takes large segments whole (sy_large.h). No DPDK: the keeper of `steelyard
- * run` opens it for others. */
+/* The packet socket for large segments (sy_large.h). No DPDK: the supervisor of `steelyard run`
+ * opens it for other processes. */
 #ifndef SY_LARGE_SOCKET_H
 #define SY_LARGE_SOCKET_H
 
@@ -10,10 +10,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SY_LARGE_SEND_BUFFER (4 << 20) /* segments in the queue of a slow card */
+#define SY_LARGE_SEND_BUFFER (4 << 20) /* bytes of segments in the queue of a slow card */
 
-/* Of an interface. It receives nothing, whoever has it: a filter that cannot be taken off drops
- * all. Returns the descriptor, or a negative errno. */
+/* Opens the socket of an interface. It receives nothing in any process: a filter that cannot be
+ * removed drops all packets. Returns the descriptor, or a negative errno. */
 static inline int sy_large_socket(int ifindex)
 {
 	struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
@@ -24,7 +24,7 @@ static inline int sy_large_socket(int ifindex)
 
 	if (fd < 0)
 		return -errno;
-	/* Where it is refused, the limit of all sockets is fine as well. */
+	/* if this is refused, the default limit will do */
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room));
 	if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &all, sizeof(all)) ||
 	    setsockopt(fd, SOL_SOCKET, SO_LOCK_FILTER, &one, sizeof(one)) ||

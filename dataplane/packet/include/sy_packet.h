@@ -384,9 +384,9 @@ enum {
  */
 uint8_t *sy_tcp_insert_toa(uint8_t *frame, struct sy_view *v, uint8_t kind,
                            const struct sy_addr *addr, uint16_t port);
-/* Overwrite with NOPs the options of a client's packet that a server would take for its balancer's
- * report of the client's address: SY_TOA, SY_TOA_IPV6 and SY_TOA_OLD of a segment that has its TCP
- * header, SY_UOA of an IPv4 header. The checksums change incrementally (RFC 1624). */
+/* Overwrite with NOPs the options by which a client could forge the balancer's report of the
+ * client's address: SY_TOA, SY_TOA_IPV6 and SY_TOA_OLD of a segment with a TCP header, SY_UOA of an
+ * IPv4 header. The checksums change incrementally (RFC 1624). */
 void sy_tcp_blank_toa(uint8_t *frame, const struct sy_view *v);
 void sy_ipv4_blank_uoa(uint8_t *frame, const struct sy_view *v);
 
@@ -467,8 +467,8 @@ uint32_t sy_tcp_segment_make(uint8_t *out, uint32_t cap, const struct sy_tuple *
 /* The same for a SYN in a buffer of its own. MACs are zero. */
 uint32_t sy_tcp_syn_make(uint8_t *out, uint32_t cap, const struct sy_tuple *t,
                          const struct sy_tcp_segment *s);
-/* The same in place of the segment that *v describes, as an answer to it: with addresses, ports and
- * MACs swapped. The frame has no VLAN tags. */
+/* Overwrites the segment that *v describes by an answer to it: addresses, ports and MACs swapped.
+ * The frame has no VLAN tags. */
 uint32_t sy_tcp_segment_answer(uint8_t *frame, uint32_t cap, const struct sy_view *v,
                                const struct sy_tcp_segment *s);
 
