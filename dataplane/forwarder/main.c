@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* steelyard-forwarder handles only packets. Its input comes by netlink and the control socket. */
+/* steelyard-forwarder processes packets only. Its configuration comes by netlink and the control
+ * socket. */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +19,8 @@ int main(int argc, char **argv)
 	struct options o;
 	struct sy_error err = {0};
 	sy_phases_begin();
-	/* Tables of large sets, and what they are built from, go back to the kernel when they are
-	 * freed. By itself, malloc() keeps blocks of up to 32 MiB once some were freed. */
+	/* Return tables of large sets, and their input, to the kernel when they are freed. By
+	 * default malloc() raises its threshold, and keeps blocks of up to 32 MiB. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	int rc = options_read(argc, argv, &o, &err);
 	o.balance.build = SY_BUILD;

@@ -313,7 +313,7 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 	if (o->balance.event_at_start)
 		o->runtime.spare += SY_BALANCE_EVENTS(o->runtime.workers);
 	o->balance.state_directory = o->state;
-	/* DPDK's memory, and a successor's during an upgrade. */
+	/* for DPDK, and for a successor during an upgrade */
 	o->balance.memory_reserved = UINT64_C(2) * o->runtime.memory_mb << 20;
 	/* EAL's files and the session tables share a name, distinct from other programs'. */
 	snprintf(o->store_name, sizeof(o->store_name), "steelyard-%s", o->instance);
@@ -324,7 +324,7 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 	return 0;
 }
 
-/* The directory is truncated to make the text fit into a message. */
+/* truncated to fit into a message */
 void options_identity(const struct options *o, char *out, size_t cap)
 {
 	snprintf(out, cap, "--instance %s\n--state %s\n--socket %s\nsession tables in %.48s",
@@ -335,7 +335,7 @@ int options_check_identity(const struct options *o, const char *identity, struct
 {
 	char own[512];
 	options_identity(o, own, sizeof(own));
-	/* A predecessor of an older build may omit lines; those are not compared. */
+	/* a predecessor of an older build may omit lines: skip them */
 	for (const char *a = own, *b = identity; *b;) {
 		size_t la = strcspn(a, "\n"), lb = strcspn(b, "\n");
 		if (la != lb || memcmp(a, b, la) != 0)

@@ -27,7 +27,7 @@ void options_find_store(struct options *o)
 	o->balance.store_directory = o->store_directory;
 }
 
-/* Reads the files themselves: a directory service would load libraries, and may not answer yet. */
+/* Reads the file itself: NSS would load libraries, and a directory service may not be up yet. */
 static uint32_t group_find(const char *name)
 {
 	uint32_t found = SY_NOBODY;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Options that depend on what this host has: mounts, users and groups; and its filters. */
+/* Options that depend on the host: mounts, users and groups; system call filters. */
 #ifndef OPTIONS_HOST_H
 #define OPTIONS_HOST_H
 
@@ -7,9 +7,9 @@
 
 /* Where the session tables are kept across restarts: a mounted hugetlbfs, else shared memory. */
 void options_find_store(struct options *o);
-/* The group `steelyard` and the user of that name, each if this host has it. */
+/* Sets the group `steelyard` and the user of that name, if this host has them. */
 void options_default_group(struct sy_control_access *out);
-/* A group by its name in /etc/group or its number; by name, the user of the same name is the
+/* Reads a group by name in /etc/group or by number; by name, the user of the same name is the
  * agent's. Returns 0, or -EINVAL with err. */
 int options_read_group(const char *text, struct sy_control_access *out, struct sy_error *err);
 /* on, trap or off. Returns 0, or -EINVAL with err. */

@@ -22,10 +22,10 @@ struct process {
 	struct sy_balance *balance;
 	struct sy_runtime *rt;
 	struct upgrade upgrade;        /* to this process's successor */
-	int note;                      /* −1: this process does not have it */
-	bool bound;                    /* the ports were taken and must be released in order */
+	int note;                      /* −1: not acquired */
+	bool bound;                    /* ports were bound, and must be released in order */
 	struct upgrade_message sealed; /* the predecessor's message */
-	int rc;                        /* result of taking over within the loop */
+	int rc;                        /* result of acquiring the sessions within the loop */
 	struct sy_error *err;
 };
 
@@ -68,7 +68,7 @@ static int make_directories(const char *path, bool is_file, struct sy_error *err
 	return 0;
 }
 
-/* Workers do not run yet, so adoption may use all CPUs. */
+/* Workers do not run yet: adoption may use all CPUs. */
 static unsigned adopt_threads(const struct options *o)
 {
 	cpu_set_t set;
@@ -166,8 +166,8 @@ static void on_sealed(void *ctx)
 static int begin(struct process *l)
 {
 	int fd = l->options->inherit;
-	/* What this build saves, an older one may not read. If this start fails, that one is the
-	 * next to start, and finds everything as it was. */
+	/* An older build may be unable to read this build's snapshots. If this start fails, the
+	 * older build starts next, and must find everything as it was. */
 	sy_balance_hold_snapshots(l->balance, true);
 	int rc = sy_runtime_wait_synced(l->rt, SYNC_TIMEOUT_MS, l->err);
 	sy_phase_end(SY_PHASE_MIRROR);
@@ -244,7 +244,7 @@ static int open_and_run(struct process *l)
 	return rc;
 }
 
-/* Checks that this process is the successor that the predecessor wants. */
+/* Checks that this process matches the predecessor's HELLO. */
 static int hello_check(const struct options *o, struct sy_error *err)
 {
 	struct upgrade_message hello;
@@ -260,7 +260,7 @@ int process_run(struct options *o, char *const *argv, struct sy_error *err)
 	struct process l = {.options = o, .note = -1, .err = err};
 	upgrade_init(&l.upgrade, o, argv);
 	l.upgrade.note = &l.note;
-	bool all_xsk = true; /* other drivers' calls are theirs */
+	bool all_xsk = true; /* drivers of other backends make other system calls */
 	for (unsigned i = 0; i < o->runtime.ports; i++)
 		all_xsk &= o->runtime.port[i].backend == SY_PORT_XSK;
 	int rc = sy_confine_process(o->confine, all_xsk, err);

@@ -3,8 +3,8 @@
  * The lifecycle of a forwarder's process, from its options to its end.
  *
  *     ordinary   note, open, mirror, configuration                    ─► adopt, bind, start, serve
- *     successor  open, mirror, configuration ─► PREPARED … SEALED ─► note, take ─► the same, READY
- *     the end    quiesce, seal, close: by a signal; or hand over to a successor, or execute again
+ *     successor  open, mirror, configuration ─► PREPARED … SEALED ─► note, acquire ─► the same,
+ * READY the end    quiesce, seal, close: by a signal; or hand over to a successor, or execute again
  */
 #ifndef PROCESS_H
 #define PROCESS_H

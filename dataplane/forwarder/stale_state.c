@@ -15,7 +15,7 @@
 #include <sy_lock.h>
 
 #define NOTES     "/run/steelyard"
-#define FILES_MAX 16 /* in one note */
+#define FILES_MAX 16 /* max files in a note */
 
 enum { FILE_SOCKET, FILE_EAL, FILE_SESSIONS, FILE_REFUSED, FILE_NEXT, FILES_OWN };
 
@@ -50,7 +50,7 @@ static int note_open(const char *path, struct sy_error *err)
 	}
 }
 
-/* Lists the files that this forwarder may leave. */
+/* Lists the files that this forwarder may leave behind. */
 static void files_name(const struct options *o, char (*file)[PATH_MAX])
 {
 	const char *dir = o->balance.store_directory;
@@ -61,8 +61,8 @@ static void files_name(const struct options *o, char (*file)[PATH_MAX])
 	snprintf(file[FILE_NEXT], PATH_MAX, "%s/%s.next", dir, o->store_name);
 }
 
-/* Files that the note already named stay in it if they still exist: with other options, an earlier
- * forwarder used other paths. */
+/* Files named by an existing note stay in it if they exist: an earlier forwarder with other options
+ * used other paths. */
 static int note_write(int fd, const struct options *o)
 {
 	char file[FILES_MAX][PATH_MAX], line[PATH_MAX];
@@ -108,7 +108,7 @@ int stale_state_note(const struct options *o, struct sy_error *err)
 	return fd;
 }
 
-/* A process listens there: another forwarder with the same --socket. */
+/* Does a process listen there: another forwarder with the same --socket? */
 static bool socket_is_live(const char *path)
 {
 	struct sockaddr_un sun = {.sun_family = AF_UNIX};

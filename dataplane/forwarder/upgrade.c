@@ -20,15 +20,16 @@
 
 #include "upgrade_message.h"
 
-#define CHILD_FD       3
-#define PREPARE_S      60 /* for EAL, memory, mirror, configuration */
-#define TAKE_OVER_S    15
-#define STEP_MS        100 /* between looks at how long it has taken */
-#define SETTLE_S       30  /* for sweeps: after it, each session is checked during the gap */
-#define SETTLE_MS      10  /* between checks of that */
+#define CHILD_FD    3
+#define PREPARE_S   60 /* for EAL, memory, mirror, configuration */
+#define TAKE_OVER_S 15
+#define STEP_MS     100 /* between checks of the time limit */
+#define SETTLE_S    30 /* for sweeps: without them, the successor checks each session during the gap \
+	                */
+#define SETTLE_MS      10 /* between checks for that */
 #define ENDING_STEP_MS 20
-#define ENDING_MS      1000    /* for a process to free its memory */
-#define BARRIER_US     1000000 /* for the supervisor to learn of its new main process */
+#define ENDING_MS      1000    /* for a process that is freeing its memory */
+#define BARRIER_US     1000000 /* for the service manager to learn of its new main process */
 #define SOCKET_GROUP   "--socket-group"
 #define SELF           "/proc/self/exe"
 #define SELF_DELETED   " (deleted)"
@@ -84,10 +85,10 @@ static bool is_wanted(const struct sy_balance_upgrade *wanted, const char *optio
 	return false;
 }
 
-/* The command line of a forwarder called `name`: the wanted arguments, or this process's own
+/* Builds the command line of a forwarder called `name`: the wanted arguments, or this process's own
  * without --inherit and its value; plus --inherit with a descriptor, if given. The socket's group
- * stays unless another one is wanted: an agent that runs now must be able to connect again. Freed
- * by one free(). */
+ * stays unless another one is wanted: a running agent must be able to connect again. Freed by one
+ * free(). */
 static char **argv_make(const struct upgrade *u, const char *name,
                         const struct sy_balance_upgrade *wanted, const char *inherit)
 {
@@ -121,9 +122,9 @@ static char **argv_make(const struct upgrade *u, const char *name,
 	return argv;
 }
 
-/* Does not use fork(): it would copy page tables, and pinned pages do not work with copy-on-write.
- * The child gets only its end of the socket and the standard descriptors: a packet socket in the
- * child would keep the queue. */
+/* Not by fork(): it would copy page tables, and pinned pages do not work with copy-on-write. The
+ * child gets only its end of the socket and the standard descriptors: a packet socket in the child
+ * would keep the queue bound. */
 static int child_spawn(struct upgrade *u, const char *path, char **argv, int end)
 {
 	posix_spawn_file_actions_t actions;
@@ -156,7 +157,7 @@ static int timer_set(struct upgrade *u, unsigned ms)
 	return timerfd_settime(u->timer, 0, &in, NULL) < 0 ? -errno : 0;
 }
 
-/* How long this process waits for the child. A stall of both does not count. */
+/* Begins to wait for the child. A stall of both processes does not count. */
 static int patience_begin(struct upgrade *u, unsigned seconds)
 {
 	u->patience =
@@ -230,7 +231,7 @@ int upgrade_begin(void *ctx, const struct sy_balance_upgrade *wanted, struct sy_
 
 /* ---- the child's end ------------------------------------------------------------------------- */
 
-/* The child has closed its socket, so it is most likely ending by itself: waits for its status. */
+/* The child has closed its socket, so it is probably exiting: waits for its status. */
 static void child_await(const struct upgrade *u)
 {
 	struct pollfd end = {.fd = pidfd_open(u->child, 0), .events = POLLIN};
@@ -292,7 +293,7 @@ static void upgrade_fail(struct upgrade *u, const struct sy_error *why)
 		sy_balance_hold_snapshots(u->balance, false);
 	u->phase = sealed ? UPGRADE_AGAIN : UPGRADE_NONE;
 	sy_balance_upgrade_answer(u->balance, NULL, &failure);
-	if (sealed) /* after the loop's turn that sends the answer */
+	if (sealed) /* after the loop iteration that sends the reply */
 		sy_runtime_defer(u->rt, loop_end, u);
 }
 
@@ -320,10 +321,10 @@ static void hand_over(struct upgrade *u)
 {
 	struct upgrade_message b = {0};
 	struct sy_error err;
-	while (b.ticket == 0) /* 0 stands for a clean stop */
+	while (b.ticket == 0) /* 0 means a clean stop */
 		if (getrandom(&b.ticket, sizeof(b.ticket), 0) < 0)
 			b.ticket = sy_clock_ns();
-	sy_balance_save(u->balance); /* ends a transaction, whose table may take long to build */
+	sy_balance_save(u->balance); /* ends a transaction, whose tables may take long to build */
 	u->phase = UPGRADE_SEALED;
 	patience_begin(u, TAKE_OVER_S);
 	sy_balance_leave_socket(u->balance);
@@ -340,9 +341,8 @@ static void hand_over(struct upgrade *u)
 }
 
 /* The successor has everything except the sessions. Soon after an upgrade of this process, records
- * may still name its predecessor's next hops. Until sweeps have renewed them, the successor would
- * have to check each record while no packet is taken. So this process waits and continues
- * forwarding. */
+ * may still have path ids of its predecessor. Until sweeps have renewed them, the successor would
+ * have to check each record during the gap. So this process waits, and goes on forwarding. */
 static void hand_over_once_settled(struct upgrade *u)
 {
 	uint64_t waited_ns = sy_clock_ns() - u->prepared_ns;

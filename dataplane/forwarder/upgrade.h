@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The old side of an upgrade: starts the successor as a child, releases everything once the child
- * is prepared, and ends when the child forwards. upgrade_message.h defines the messages; the new
- * side is in process.c.
+ * is prepared, and ends when the child forwards. upgrade_message.h defines the messages; process.c
+ * has the new side.
  *
- * Until PREPARED, a failure ends only the successor. After SEALED, this process has nothing left to
- * continue with: it executes its own binary again, an ordinary restart that finds its sessions.
+ * Until PREPARED, a failure ends only the successor. After SEALED this process has released
+ * everything: it executes its own binary again, an ordinary restart that finds its sessions.
  */
 #ifndef UPGRADE_H
 #define UPGRADE_H
@@ -20,7 +20,7 @@
 
 enum upgrade_phase {
 	UPGRADE_NONE,
-	UPGRADE_PREPARING, /* the child prepares, this process forwards */
+	UPGRADE_PREPARING, /* the child prepares while this process forwards */
 	UPGRADE_SEALED,    /* the child has the sessions */
 	UPGRADE_DONE,      /* the child has everything: this process ends */
 	UPGRADE_AGAIN,     /* the child failed: execute the own binary again */
@@ -36,12 +36,12 @@ struct upgrade {
 
 	enum upgrade_phase phase;
 	pid_t child;
-	int fd, timer; /* to the child; for the present time limit */
+	int fd, timer; /* socket to the child; timer of the current time limit */
 	struct sy_patience patience;
 	uint64_t prepared_ns; /* when the child was prepared; 0: not yet */
 };
 
-/* Notes how this process was started; keeps argv. */
+/* Stores how this process was started; refers to argv. */
 void upgrade_init(struct upgrade *u, const struct options *o, char *const *argv);
 /* Begins an upgrade: for sy_balance_options.upgrade with u as its ctx. */
 int upgrade_begin(void *u, const struct sy_balance_upgrade *wanted, struct sy_error *err);

@@ -24,7 +24,8 @@ int upgrade_message_receive(int fd, struct upgrade_message *out, struct sy_error
 {
 	memset(out, 0, sizeof(*out));
 	ssize_t n;
-	do { /* ECONNRESET comes once if the peer left messages unread; its last ones follow */
+	do { /* ECONNRESET is reported once if the peer left messages unread; its last messages
+		follow */
 		n = recv(fd, out, sizeof(*out), MSG_DONTWAIT);
 	} while (n < 0 && (errno == ECONNRESET || errno == EINTR));
 	if (n < 0 && errno == EAGAIN)

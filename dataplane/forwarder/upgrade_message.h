@@ -26,7 +26,7 @@ enum upgrade_message_kind {
 	UPGRADE_MESSAGE_PREPARED,
 	UPGRADE_MESSAGE_SEALED, /* ticket, last_ns */
 	UPGRADE_MESSAGE_READY,  /* gap_ns, sessions; text: build */
-	UPGRADE_MESSAGE_FAILED, /* text: why */
+	UPGRADE_MESSAGE_FAILED, /* text: the reason */
 };
 
 struct upgrade_message {
@@ -35,7 +35,7 @@ struct upgrade_message {
 	uint16_t kind;
 	char text[512]; /* ends with a zero */
 	uint64_t ticket;
-	uint64_t last_ns; /* CLOCK_MONOTONIC: no packet was taken from then on */
+	uint64_t last_ns; /* CLOCK_MONOTONIC: no packet was received from then on */
 	uint64_t gap_ns;
 	uint64_t sessions;
 };
@@ -45,7 +45,7 @@ _Static_assert(sizeof(struct upgrade_message) == 8 + 512 + 32, "a format between
  * errno, -EPIPE if the other side is gone. */
 int upgrade_message_send(int fd, enum upgrade_message_kind kind, const char *text,
                          const struct upgrade_message *b);
-/* Receives a message if there is one. Returns 1; 0 if there is none; -ENOTCONN if the other side is
+/* Receives a message if there is one. Returns 1, or 0 without one; -ENOTCONN if the other side is
  * gone; -EPROTO with err if it speaks another version, or for anything else. */
 int upgrade_message_receive(int fd, struct upgrade_message *out, struct sy_error *err);
 

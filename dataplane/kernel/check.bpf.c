@@ -125,7 +125,7 @@ int check_out(struct __sk_buff *skb)
 	if (MARK_KIND(mark) != CHECK_MARK_KIND)
 		return TC_ACT_UNSPEC;
 	t = bpf_map_lookup_elem(&check_targets, &mark);
-	/* This host must not answer in the server's place. */
+	/* this host must not answer for the server */
 	if (!t || !t->ifindex)
 		return TC_ACT_SHOT;
 	bpf_map_update_elem(&check_vips, t->vip, &mark, BPF_ANY);
@@ -135,7 +135,7 @@ int check_out(struct __sk_buff *skb)
 	return rc ? TC_ACT_SHOT : bpf_redirect_neigh(t->ifindex, NULL, 0, 0);
 }
 
-/* Does a connection of this host have the packet's addresses and ports? */
+/* Does a socket of this host have the packet's addresses and ports? */
 static __always_inline int is_awaited(struct __sk_buff *skb, struct bpf_sock_tuple *tuple,
                                       __u32 len)
 {

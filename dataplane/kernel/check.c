@@ -18,7 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* They identify the filters of an earlier process, which are replaced in one step. */
+/* Handle and priority identify the filters of an earlier process, which are replaced in one
+ * step. */
 #define CHECK_HANDLE   1
 #define CHECK_PRIORITY HOST_PROTOCOL
 #define ACCEPT_LOCAL   "/proc/sys/net/ipv4/conf/lo/accept_local"
@@ -84,7 +85,7 @@ static bool program_is_own(uint32_t id, const char *name)
 	return own;
 }
 
-/* True if the interface has this program. */
+/* Does the interface have this program? */
 static bool filter_is_there(int ifindex, int prog)
 {
 	struct bpf_tc_hook hook = hook_at(ifindex);
@@ -132,7 +133,7 @@ static int filter_count(const struct nlmsghdr *nlh, void *count)
 	return MNL_CB_OK;
 }
 
-/* True if the interface's clsact has no filters, of other users either. */
+/* Has the interface's clsact no filters at all? */
 static bool clsact_is_empty(int ifindex)
 {
 	static const uint32_t parent[] = {TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS),

@@ -5,7 +5,7 @@
 #include <sy_kernel.h>
 
 /* Removes the programs from all interfaces of this namespace and restores the sysctl. The caller
- * has made sure that no forwarder runs. */
+ * ensures that no forwarder runs. */
 void checks_remove(void (*report)(void *ctx, const char *text), void *ctx);
 
 #endif

@@ -8,7 +8,7 @@
 #define CHECK_TARGETS 131072
 #define CHECK_VIPS    16384
 #define CHECK_LO      1 /* ifindex of lo, in every namespace */
-/* The highest byte of all our marks; others are of other programs. */
+/* The highest byte of all marks of the forwarder; other programs use others. */
 #define CHECK_MARK_KIND 0x53
 
 /* Target of packets with a mark: the map's value, by mark. Addresses as in struct sy_addr. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Claims. The host itself shows what is claimed: the routes and addresses have our protocol number.
- * Kernels before 5.18 do not store it for addresses, so IPv6 claims are also written to a journal,
- * one "+address" or "-address" per line. The journal is rewritten when claims are settled.
+ * Claims. The host's state is the record of claims: routes and addresses with the forwarder's
+ * protocol number. Kernels before 5.18 do not store it for addresses, so IPv6 claims are also
+ * written to a journal, one "+address" or "-address" per line. Settling rewrites the journal.
  */
 #include "claim.h"
 #include "owner.h"
@@ -22,7 +22,7 @@
 
 static uint32_t claim_hash(const struct sy_addr *addr)
 {
-	/* Addresses come from our own configuration, so the key need not be secret. */
+	/* addresses come from the configuration: the key need not be secret */
 	return (uint32_t)sy_hash_mix(addr->d[0] ^ 0x9e3779b97f4a7c15, addr->d[1] ^ ~0ull << 7);
 }
 
@@ -67,7 +67,7 @@ static int claim_withdraw(struct sy_claims *c, const struct claim *claim)
 		rc = route4_request(c->nl, RTM_DELROUTE, 0, &claim->addr);
 	else
 		rc = addr6_request(c->nl, RTM_DELADDR, 0, &claim->addr, claim->ifindex);
-	/* Already removed, with its device or by someone else. */
+	/* already removed, with its device or by another program */
 	return rc == -ESRCH || rc == -EADDRNOTAVAIL || rc == -ENODEV ? 0 : rc;
 }
 
@@ -114,7 +114,7 @@ static int host_discover(struct sy_claims *c, bool v4)
 	return rc == 0 && d.out_of_memory ? -ENOMEM : rc;
 }
 
-/* An address in the journal counts only if the host still has it in the form that we add. */
+/* An address in the journal counts only if the host has it in the form that claims add. */
 static int journal_read(struct sy_claims *c)
 {
 	char line[SY_ADDR_TEXT + 8];
@@ -142,7 +142,7 @@ static int journal_read(struct sy_claims *c)
 	return rc;
 }
 
-/* Addresses of the host are for root alone. An earlier build made the file readable. */
+/* For root only: it has addresses of the host. An earlier build made the file readable. */
 static FILE *journal_open(const char *path, int flags, const char *mode)
 {
 	int fd = open(path, flags | O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -350,7 +350,7 @@ int sy_claims_add(struct sy_claims *c, const struct sy_addr *addr, int ifindex,
 		return sy_fail(err, EINVAL,
 		               "%s: an IPv6 address needs the interface that answers for it", text);
 	if (v4)
-		ifindex = 0; /* the host answers for a route on lo on all interfaces */
+		ifindex = 0; /* for a route on lo, the host answers on all interfaces */
 	owner = owner_find(c->nl, addr);
 	rc = claim_check(&owner, claim, text, err);
 	if (rc)
@@ -420,7 +420,7 @@ static int claim_remove(struct sy_claims *c, struct claim *claim)
 
 	if (rc)
 		return rc;
-	/* Not a failure if the element is missing: someone may have flushed the guard. */
+	/* not an error if the element is missing: another program may have flushed the guard */
 	guard_remove(c->nft, &claim->addr);
 	rc = journal_add(c, '-', &claim->addr);
 	claim_forget(c, claim);

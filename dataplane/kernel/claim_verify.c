@@ -8,9 +8,9 @@
 #include <net/if.h>
 #include <stdio.h>
 
-/* A claim costs one netlink request, some 10 µs: a step takes about a millisecond. */
+/* Claims per step: one netlink request each, some 10 µs. */
 #define STEP_CLAIMS 64
-/* Further ones are only counted. */
+/* Max claims named in a message; further ones are only counted. */
 #define NAMED 8
 
 bool sy_claims_has(const struct sy_claims *c, const struct sy_addr *addr)
@@ -38,7 +38,7 @@ static void guard_mark(void *ctx, const struct sy_addr *addr)
 		claim->guarded = true;
 }
 
-/* True also if the sets cannot be read. */
+/* Is the guard complete? Returns true also if the sets cannot be read. */
 static bool guard_is_complete(struct sy_claims *c)
 {
 	bool complete = true;
@@ -119,7 +119,7 @@ static void claim_verify(struct sy_claims *c, const struct claim *claim, const s
 	rc = claim_put(c, &claim->addr, claim->ifindex, &err);
 	if (rc == 0)
 		claim_restored(c, claim, v);
-	/* Settings of an interface concern all its claims: sy_settings_verify() reports them. */
+	/* sy_settings_verify() reports settings of an interface, which affect all its claims */
 	else if (rc == -ENETDOWN)
 		v->problem(v->ctx, "interface lo is down, so the kernel does not answer for IPv4 "
 		                   "VIPs; ip link set lo up");

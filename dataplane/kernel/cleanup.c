@@ -33,7 +33,7 @@ static void cleanup_report(const struct cleanup *c, const char *what, const char
 		c->report(c->ctx, text);
 }
 
-/* "<prefix><netns>-<ifindex>": true if the name has this form. */
+/* Parses "<prefix><netns>-<ifindex>". Returns true if the name has this form. */
 static bool name_split(const char *name, const char *prefix, uint64_t *netns, int *ifindex)
 {
 	int end = 0;
@@ -44,7 +44,7 @@ static bool name_split(const char *name, const char *prefix, uint64_t *netns, in
 	return sscanf(name, "%" SCNu64 "-%d%n", netns, ifindex, &end) == 2 && !name[end];
 }
 
-/* With every lock of this namespace held, no forwarder runs in it. */
+/* Acquires every lock of this namespace: then no forwarder runs in it. */
 static int locks_acquire(struct cleanup *c, struct sy_error *err)
 {
 	DIR *dir = opendir(HOST_RUN_DIR);
@@ -152,7 +152,7 @@ int sy_kernel_cleanup(void (*report)(void *ctx, const char *text), void *ctx, st
 	c->report = report;
 	c->ctx = ctx;
 	c->netns = host_netns();
-	rc = host_bpffs_check(err); /* else the pins are not visible */
+	rc = host_bpffs_check(err); /* without it the pins are not visible */
 	if (rc == 0)
 		rc = claims_load(&claims, 0, err);
 	if (rc == 0)
@@ -164,7 +164,7 @@ int sy_kernel_cleanup(void (*report)(void *ctx, const char *text), void *ctx, st
 	}
 	locks_release(c, rc == 0);
 	if (rc == 0) {
-		/* claims_load() has created this lock: not reported. */
+		/* created by claims_load(): not reported */
 		host_lock_path(path, c->netns, "claims");
 		unlink(path);
 	}

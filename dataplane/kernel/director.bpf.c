@@ -34,7 +34,7 @@ struct {
 	__type(value, __u8);
 } datagrams SEC(".maps");
 
-/* Networks of inside hosts: what they send to a destination outside is steered. */
+/* Networks of inside hosts: packets to destinations outside are steered. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -177,8 +177,8 @@ static __always_inline void quote_read6(void *icmp, void *end, struct director_k
 	port_read(at + sizeof(__u16), end, next, server);
 }
 
-/* Fills the keys, which the caller has zeroed: the packet's destination, and the server that sent
- * it or that it is about (ICMP errors). False: nothing to steer. */
+/* Fills the keys, which the caller has zeroed: the packet's destination; and the server that sent
+ * it, or that an ICMP error is about. Returns false if nothing is to be steered. */
 static __always_inline int packet_read(void *at, void *end, struct director_key *key,
                                        struct director_key *server)
 {
@@ -262,8 +262,8 @@ static __always_inline int is_source(struct director_key *server)
 	return bpf_map_lookup_elem(&steered, server) != 0;
 }
 
-/* Is the packet from or about one of our servers? Later fragments are treated like their first one;
- * those that arrive before it are not steered. */
+/* Is the packet from or about a steered server? Later fragments follow their first one; those that
+ * arrive before it are not steered. */
 static __always_inline int is_source_steered(void *at, void *end, struct director_key *server)
 {
 	struct director_datagram datagram = {};
@@ -299,9 +299,9 @@ static __always_inline int is_of_link(const struct director_key *who)
 	return b[0] == 0xff || (b[0] == 0xfe && (b[1] & 0xc0) == 0x80);
 }
 
-/* Steered are packets to our addresses, packets from or about our servers that are not for this
- * host, and packets of inside hosts to the outside. The kernel gets what inside hosts send within
- * their network or to each other. what: the destination's entry, or NULL. */
+/* Steered are packets to the forwarder's addresses, packets from or about its servers that are not
+ * for this host, and packets of inside hosts to the outside. The kernel gets what inside hosts send
+ * within their network or to each other. what: the destination's entry, or NULL. */
 static __always_inline int is_steered(void *at, void *end, struct director_key *to,
                                       struct director_key *server,
                                       const struct director_address *what)
@@ -315,13 +315,13 @@ static __always_inline int is_steered(void *at, void *end, struct director_key *
 
 #include "director_early.bpf.h"
 
-/* VLAN tags that are read; frames with more are dropped. */
+/* max VLAN tags; frames with more are dropped */
 #define TAGS 4
 
 struct tags {
 	__u32 count;
-	int outer_vlan; /* the outermost one names a VLAN, and not only a priority (VID 0) */
-	int vlan;       /* any tag names a VLAN */
+	int outer_vlan; /* the outermost tag has a VLAN id, not only a priority (VID 0) */
+	int vlan;       /* any tag has a VLAN id */
 };
 
 static __always_inline int is_tag(__u16 ethertype)
@@ -355,7 +355,7 @@ static __always_inline void *tags_skip(void *at, void *end, struct tags *t)
 }
 
 #if DIRECTOR_LEVEL >= 2
-/* Reads the tag that the device removed from the frame (VLAN offload). Negative: there is none. */
+/* Reads the tag that the device removed from the frame (VLAN offload). Negative: none. */
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *proto, __u16 *tci) __ksym;
 
 static __always_inline void offloaded_tag_note(const struct xdp_md *ctx, struct tags *t)
@@ -381,7 +381,7 @@ static __always_inline __u64 frame_len(struct xdp_md *ctx)
 #endif
 }
 
-/* The frame ends inside its IP header, so its destination is unknown. */
+/* Does the frame end inside its IP header, so that its destination is unknown? */
 static __always_inline int is_cut_short(void *at, void *end)
 {
 	struct ethhdr *eth = at;
@@ -401,8 +401,8 @@ static __always_inline int has_more_tags(void *at, void *end)
 	return (void *)(eth + 1) <= end && is_tag(eth->h_proto);
 }
 
-/* The kernel passes a frame of a VLAN to that VLAN's interface. If this interface has none, a frame
- * for a steered address is dropped: the kernel would treat it as untagged if the outer tags give
+/* Passes a frame of a VLAN to the kernel, which has an interface for it. Without VLAN interfaces,
+ * drops a frame for a steered address: the kernel would treat it as untagged if the outer tags have
  * only a priority. */
 static __always_inline int direct_tagged(const struct tags *tags, const struct director_key *to,
                                          const struct director_settings *s)

@@ -111,13 +111,14 @@ static int director_lock(struct sy_director *d, unsigned wait_ms, struct sy_erro
 	return d->lock < 0 ? d->lock : 0;
 }
 
-/* May the program be bound to the device? Only in native mode: the link's, or the first to try. */
+/* May the program be bound to the device? In native mode only: that of the link, or the one to try
+ * first. */
 static bool may_bind(const struct sy_director *d)
 {
 	return d->link >= 0 ? d->native : d->mode != SY_DIRECTOR_GENERIC;
 }
 
-/* Removes the entries of the predecessor's sockets. We hold the lock, so the sockets are closed. */
+/* Removes the entries of the predecessor's sockets, which are closed: this process has the lock. */
 static void sockets_forget(struct sy_director *d)
 {
 	for (uint32_t queue = 0; queue < DIRECTOR_QUEUES; queue++)
@@ -164,7 +165,7 @@ int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_d
 
 	if (rc)
 		return rc;
-	/* Takes the lock first: a process that is refused must not have loaded anything. */
+	/* Acquire the lock first: a process that is refused must not load anything. */
 	rc = sy_director_acquire(*out, 0, err);
 	if (rc == 0)
 		rc = sy_director_update(*out, err);
@@ -206,7 +207,7 @@ int sy_director_acquire(struct sy_director *d, unsigned wait_ms, struct sy_error
 	return rc;
 }
 
-/* The maps have all steered entries and do not depend on the device. */
+/* Moves to a new device: the maps have all steered entries and do not depend on the device. */
 int sy_director_move(struct sy_director *d, struct sy_error *err)
 {
 	char pin[HOST_PATH], lock_path[HOST_PATH], what[16];
@@ -313,12 +314,12 @@ static int key_write(struct sy_director *d, const void *key, uint8_t kind)
 	memcpy(prefix.w, k->w, sizeof(prefix.w));
 	if (k->bits)
 		key = &prefix;
-	if (kind) /* of a network the value is its first byte */
+	if (kind) /* for a network the value is its first byte */
 		return bpf_map_update_elem(map, key, &value, BPF_ANY) < 0 ? -errno : 0;
 	return bpf_map_delete_elem(map, key) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-/* Records for an entry of an earlier process whether this process has it too. */
+/* Marks a found entry as confirmed by this process, or not. */
 static int found_mark(struct sy_director *d, const struct sy_source *key, bool again)
 {
 	struct found *before = NULL;

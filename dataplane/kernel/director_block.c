@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Blocked sources, as the flow director's program looks them up
- * (docs/design/0028-host-protection.md). A list replaces another in pieces: two cursors run over
- * both in the order of addresses, and what is in one of them alone is removed or added. If a third
- * list comes meanwhile, what is in the maps becomes one list first, also in pieces. A network
- * is added behind its bit before the bit is set, and loses its bit first. The state of a /24 is
- * always computed from the new list. Bits of IPv6 are never cleared, except with everything: they
- * decide nothing. What finds no room while the old list is still there is left to workers; the
- * exchange goes on, so that all who left the list are removed.
+ * Blocked sources in the maps of the flow director's program (docs/design/0028-host-protection.md).
+ * A new list replaces the old one in pieces: two cursors run over both in the order of addresses;
+ * entries in the old list only are removed, entries in the new list only are added. If a third list
+ * comes meanwhile, the contents of the maps are first merged into one list, also in pieces. A
+ * network is added to its map before its bit is set, and loses its bit first. The state of a /24 is
+ * always computed from the new list. Bits of IPv6 are cleared only together: they decide nothing
+ * alone. Entries that do not fit while the old list is still there are left to workers; the
+ * exchange continues, so that all old entries are removed.
  */
 #include "director_state.h"
 
@@ -17,15 +17,15 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define PIECE      256   /* writes of one step */
-#define PASSED     16384 /* entries that one step passes */
-#define JOIN_PIECE 1024  /* entries that one step copies */
+#define PIECE      256   /* max writes per step */
+#define PASSED     16384 /* max entries visited per step */
+#define JOIN_PIECE 1024  /* max entries copied per step */
 #define BITMAP_LEN ((size_t)DIRECTOR_BLOCK_WORDS * sizeof(uint64_t))
 #define SHORT6     48
 
 struct sy_blocked_list {
 	unsigned holders;
-	bool fits; /* into the maps */
+	bool fits; /* added to the maps */
 	struct sy_blocked *at;
 	size_t count;
 };
@@ -33,19 +33,19 @@ struct sy_blocked_list {
 struct blocks {
 	int hosts4, long6, short6; /* maps */
 	uint64_t *bits4, *bits6;   /* mapped */
-	/* The maps have `next` up to its cursor, and `now` from its cursor on. `wanted` comes after
-	 * them, once `joined` has both. NULL: nothing. */
+	/* The maps contain `next` up to its cursor, and `now` from its cursor on. `wanted` follows
+	 * once `joined` has both. NULL: none. */
 	struct sy_blocked_list *now, *next, *wanted;
 	size_t now_at, next_at;
 	struct sy_blocked *joined;
 	size_t joined_count;
-	unsigned clearing; /* maps to empty first: 3, 2, 1 */
-	bool batch_begun;  /* and where the next piece of the hash begins */
+	unsigned clearing; /* maps to clear first: 3, 2, 1 */
+	bool batch_begun;  /* and whether the next piece of the hash has begun */
 	uint32_t batch;
 	uint32_t mode;   /* of `next` */
-	uint32_t shorts; /* IPv6 prefixes shorter than 48 bits in the map */
-	bool begun;      /* a list has been given */
-	int failed;      /* the first error of this exchange, a negative errno; 0: none */
+	uint32_t shorts; /* number of IPv6 prefixes shorter than 48 bits in the map */
+	bool begun;      /* a list was set */
+	int failed;      /* first error of this exchange, a negative errno; 0: none */
 };
 
 static int map_of(const struct sy_director *d, const char *name)
@@ -98,7 +98,7 @@ void director_blocks_reload(struct sy_director *d)
 	b->short6 = map_of(d, "blocked6_short");
 }
 
-/* Nothing is known of what an earlier process blocked: it is removed first. */
+/* The blocks of an earlier process are unknown: clear the maps first. */
 static int blocks_open(struct sy_director *d)
 {
 	struct blocks *b = calloc(1, sizeof(*b));
@@ -119,7 +119,7 @@ static int blocks_open(struct sy_director *d)
 	return 0;
 }
 
-/* Each removes up to PIECE entries and returns whether the map is empty then. */
+/* Each removes up to PIECE entries and returns whether the map is then empty. */
 static bool trie_clear(int map)
 {
 	struct director_prefix key;
@@ -176,7 +176,7 @@ static size_t list_find4(const struct sy_blocked_list *l, uint32_t host)
 	return low;
 }
 
-/* What the new list says of a /24. */
+/* The state of a /24 by the new list. */
 static uint64_t net4_state(const struct sy_blocked_list *l, uint32_t net)
 {
 	size_t at = list_find4(l, net << 8);
@@ -184,7 +184,7 @@ static uint64_t net4_state(const struct sy_blocked_list *l, uint32_t net)
 
 	if (p && sy_addr_is_v4(&p->addr) && host_of(p) >> 8 == net)
 		return p->bits <= 24 ? DIRECTOR_BLOCK_ALL : DIRECTOR_BLOCK_SOME;
-	p = at > 0 ? &l->at[at - 1] : NULL; /* a larger network that began before? */
+	p = at > 0 ? &l->at[at - 1] : NULL; /* a larger network that begins before? */
 	if (p && sy_addr_is_v4(&p->addr) && p->bits <= 24 &&
 	    (p->bits == 0 || (host_of(p) ^ net << 8) >> (32 - p->bits) == 0))
 		return DIRECTOR_BLOCK_ALL;
@@ -242,7 +242,7 @@ static int change6(struct sy_director *d, const struct sy_blocked *p, bool on)
 	if (on && bpf_map_update_elem(map, &key, &one, BPF_ANY) < 0)
 		return -errno;
 	if (!on && bpf_map_delete_elem(map, &key) < 0)
-		return 0; /* it was not added: there was no room */
+		return 0; /* it was not added: the map was full */
 	if (is_short) {
 		b->shorts += on ? 1 : UINT32_MAX;
 		d->now.short6 = b->shorts > 0;
@@ -337,7 +337,7 @@ int sy_director_block(struct sy_director *d, struct sy_blocked_list *list, bool 
 	return rc;
 }
 
-/* What is in the maps becomes `now`, and what is wanted `next`. */
+/* The contents of the maps become `now`, and the wanted list `next`. */
 static void lists_exchange(struct blocks *b, struct sy_blocked_list *now)
 {
 	sy_blocked_list_drop(b->now);
@@ -349,11 +349,12 @@ static void lists_exchange(struct blocks *b, struct sy_blocked_list *now)
 	b->failed = 0;
 }
 
-/* The first entries of what is in the maps, from joined_count on. */
+/* Copies the first entries of the maps' contents, from joined_count on. */
 static void joined_copy(struct blocks *b)
 {
 	for (size_t left = JOIN_PIECE, part; left > 0; left -= part) {
-		const size_t at = b->joined_count, behind = at - b->next_at; /* of the new list */
+		const size_t at = b->joined_count,
+		             behind = at - b->next_at; /* index in the new list */
 		const bool from_next = at < b->next_at;
 		const size_t more =
 		        from_next ? b->next_at - at : list_count(b->now) - b->now_at - behind;
@@ -368,8 +369,7 @@ static void joined_copy(struct blocks *b)
 	}
 }
 
-/* Another list is wanted while one replaces another: a piece of the work to join these. 0 or
- * -ENOMEM. */
+/* Another list is wanted during an exchange: does a piece of the merge. Returns 0 or -ENOMEM. */
 static int lists_join_step(struct blocks *b)
 {
 	const size_t count = b->next_at + list_count(b->now) - b->now_at;
@@ -403,7 +403,7 @@ static int change(struct sy_director *d, const struct sy_blocked *p, bool on)
 	return sy_addr_is_v4(&p->addr) ? change4(d->blocks, p, on) : change6(d, p, on);
 }
 
-/* How many writes a change is, or reads of about the same cost. */
+/* The cost of a change in writes, or reads of about the same cost. */
 static unsigned change_cost(const struct sy_blocked *p)
 {
 	if (!sy_addr_is_v4(&p->addr) || p->bits == 24)
@@ -411,7 +411,7 @@ static unsigned change_cost(const struct sy_blocked *p)
 	return p->bits > 24 ? 1u << (32 - p->bits) : 1 + (1u << (24 - p->bits)) / 8;
 }
 
-/* Advances the cursors by one difference, or over what both lists have. Adds to *cost. */
+/* Advances the cursors by one difference, or over common entries. Adds to *cost. */
 static int lists_advance(struct sy_director *d, unsigned *cost)
 {
 	struct blocks *b = d->blocks;
@@ -430,7 +430,7 @@ static int lists_advance(struct sy_director *d, unsigned *cost)
 	return order < 0 ? change(d, x, false) : change(d, y, true);
 }
 
-/* Both cursors are at their ends. Returns the exchange's result. */
+/* Both cursors are at the end. Returns the exchange's result. */
 static int lists_end(struct blocks *b)
 {
 	int rc = b->failed;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
-/* What the flow director's program drops before a worker sees it: packets that the forwarder would
- * drop without an answer (docs/design/0028-host-protection.md). Part of director.bpf.c. */
+/* Early drops in the flow director's program: packets that the forwarder would drop without an
+ * answer (docs/design/0028-host-protection.md). Part of director.bpf.c. */
 
-/* Reads protocol and destination port (host order) of a TCP or UDP packet that the forwarder would
- * answer in no other way than by a session. 0: it is not one. Fragments, IP options, extension
- * headers and a TTL of 1 (traceroute) are left to the forwarder. */
+/* Reads protocol and destination port (host order) of a whole TCP or UDP packet. Returns 0 for
+ * packets that are left to the forwarder: fragments, IP options, extension headers, and a TTL of 1
+ * (traceroute). */
 static __always_inline int port_read_plain(void *at, void *end, __u8 *proto, __u16 *port)
 {
 	struct ethhdr *eth = at;
@@ -96,7 +96,7 @@ static __always_inline int is_syn(void *at, void *end)
 	return (void *)(tcp + TCP_FLAGS + 1) <= end && (tcp[TCP_FLAGS] & TCP_SYN_ACK) == TCP_SYN;
 }
 
-/* Is the packet from a blocked source, and of those that are dropped then? */
+/* Is the packet from a blocked source, and of a kind that is dropped? */
 static __always_inline int is_blocked(void *at, void *end, const struct director_settings *s)
 {
 	struct ethhdr *eth = at;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The flow director that an earlier process left: its link, its maps and their entries. */
+/* The flow director of an earlier process: its link, its maps and their entries. */
 #include "director_state.h"
 
 #include <bpf/bpf.h>
@@ -58,8 +58,7 @@ bool director_maps_adopt(struct bpf_object *object, uint32_t prog_id)
 	return missing == 0;
 }
 
-/* The program's map `steered` in its form before VIPs had ports, one byte a value; −1: it has
- * none. */
+/* The program's map `steered` in its layout before VIPs had ports, one byte per value; −1: none. */
 static int map_steered_before(uint32_t prog_id)
 {
 	uint32_t ids[16] = {0}, len = sizeof(struct bpf_prog_info);
@@ -117,8 +116,8 @@ void director_pin_path(const struct sy_director *d, char out[static HOST_PATH])
 	host_pin_path(out, host_netns(), d->ifindex);
 }
 
-/* The link that a predecessor pinned, or −1. fit: it can be taken over. It cannot if its device is
- * gone or its mode is not the requested one. */
+/* The link pinned by a predecessor, or −1. fit: it can be taken over, that is, its device exists
+ * and its mode is the requested one. */
 static int link_find(struct sy_director *d, struct bpf_link_info *info, bool *fit)
 {
 	char pin[HOST_PATH];

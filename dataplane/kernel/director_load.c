@@ -67,7 +67,7 @@ static int level_load(struct sy_director *d, int level, uint32_t predecessor)
 	d->counters = map_fd(object, "counters");
 	d->settings = map_fd(object, "settings");
 	director_blocks_reload(d);
-	if (predecessor) { /* until this process says otherwise */
+	if (predecessor) { /* until this process sets a list */
 		uint32_t first = 0;
 
 		bpf_map_lookup_elem(d->settings, &first, &d->now);
@@ -87,7 +87,7 @@ int director_load(struct sy_director *d, uint32_t predecessor, bool may_bind, st
 	int level = may_bind ? LEVEL_BOUND : LEVEL_FRAGS, rc;
 	libbpf_print_fn_t before = libbpf_set_print(quiet);
 
-	/* Does not print why the kernel refuses the higher levels: that is expected. */
+	/* Suppresses the kernel's messages for higher levels, which are expected to fail. */
 	while ((rc = level_load(d, level, predecessor)) != 0 && level > LEVEL_ANY)
 		if (--level == LEVEL_ANY)
 			libbpf_set_print(before);

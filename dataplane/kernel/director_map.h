@@ -7,23 +7,24 @@
 
 #define DIRECTOR_ADDRESSES 262144
 #define DIRECTOR_QUEUES    256
-#define DIRECTOR_DATAGRAMS 4096 /* fragmented datagrams of servers that are steered by source */
-#define DIRECTOR_PREFIXES  65536
+#define DIRECTOR_DATAGRAMS                                                                         \
+	4096 /* entries for fragmented datagrams of servers that are steered by source */
+#define DIRECTOR_PREFIXES 65536
 
-/* struct sy_source as the program sees it; a destination has neither port nor protocol. */
+/* struct sy_source for the program; a destination has neither port nor protocol. */
 struct director_key {
 	__u32 w[4];
 	__u16 port, proto;
 	__u32 bits;
 };
 
-/* A network, in the format of the kernel's trie. */
+/* A network as a key of the kernel's LPM trie. */
 struct director_prefix {
 	__u32 bits;
 	__u32 w[4];
 };
 
-/* A datagram whose later fragments are steered because the first one, which has ports, was. */
+/* A datagram whose first fragment, which has ports, was steered: later fragments follow it. */
 struct director_datagram {
 	__u32 src[4], dst[4];
 	__u32 id; /* as in the packet */
@@ -34,9 +35,9 @@ struct director_ports {
 	__u16 first, last, proto;
 };
 
-/* Blocked sources. IPv4: two bits for each /24, and behind "some" its addresses. IPv6: a bit for
- * the hash of 48 bits, and behind it a trie that decides; shorter prefixes are in a trie of their
- * own. */
+/* Blocked sources. IPv4: two bits per /24, and a hash of addresses for the /24s marked "some".
+ * IPv6: a bit per hash of the first 48 bits, and a trie that decides if it is set; shorter prefixes
+ * have a trie of their own. */
 #define DIRECTOR_BLOCK_WORDS 524288  /* of 64 bits in each of the two bitmaps */
 #define DIRECTOR_BLOCK_HOSTS 1048576 /* IPv4 addresses */
 #define DIRECTOR_BLOCK_LONG  262144  /* IPv6 prefixes of at least 48 bits */
@@ -58,8 +59,8 @@ static inline __u32 director_block_bit(const __u8 *address)
 enum { DIRECTOR_STEER = 1, DIRECTOR_HOST, DIRECTOR_VIP };
 #define DIRECTOR_RANGES 10
 
-/* A value of the map `steered`: what the address is. Of a VIP whole TCP and UDP packets to other
- * ports than these are dropped: they have no service. */
+/* A value of the map `steered`: the kind of address. For a VIP, whole TCP and UDP packets to ports
+ * without a service are dropped. */
 struct director_address {
 	__u8 kind, count;
 	__u16 zero;
@@ -78,14 +79,14 @@ enum {
 	DIRECTOR_BLOCKED,
 	DIRECTOR_COUNTERS
 };
-/* Size of the map `counters`: new counters keep its form, so that it is adopted. */
+/* Size of the map `counters`: fixed, so that new counters do not prevent its adoption. */
 #define DIRECTOR_COUNTER_SLOTS 64
 _Static_assert(DIRECTOR_COUNTERS <= DIRECTOR_COUNTER_SLOTS, "each has a slot");
 
 struct director_settings {
 	__u32 frame_max; /* length of the longest frame that the sockets accept; 0: any */
 	__u32 vlans;     /* not 0: this interface has VLAN interfaces */
-	__u32 block;     /* what is dropped of blocked sources' packets: below */
+	__u32 block;     /* which packets of blocked sources are dropped: below */
 	__u32 short6;    /* not 0: there are blocked IPv6 prefixes shorter than /48 */
 };
 

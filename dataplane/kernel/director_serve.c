@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tells the flow director's program which ports of a VIP have a service, so
- * that it drops packets to the others (docs/design/0028-host-protection.md). */
+/* Sets the ports of a VIP with services in the flow director's program, which drops packets to
+ * others (docs/design/0028-host-protection.md). */
 #include "director_state.h"
 
 #include <bpf/bpf.h>
@@ -16,8 +16,7 @@ static int range_compare(const void *a, const void *b)
 	return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* Joins the ranges of a sorted list that overlap or touch. Returns how many are
- * left. */
+/* Joins overlapping or adjacent ranges of a sorted list. Returns how many are left. */
 static size_t ranges_join(struct sy_port_range *r, size_t n)
 {
 	size_t out = 0;
@@ -46,9 +45,9 @@ static int gap_compare(const void *a, const void *b)
 	return x > y ? -1 : x < y;
 }
 
-/* Joins ranges across the smallest gaps until they fit the value. What it then
- * holds is more than what is served, and the forwarder decides on the rest.
- * Returns how many are left; 0: no memory. */
+/* Joins ranges across the smallest gaps until they fit the map's value. The result may include
+ * ports without a service; the forwarder decides on these. Returns how many are left; 0: no
+ * memory. */
 static size_t ranges_fit(struct sy_port_range *r, size_t n)
 {
 	uint32_t *gap, least;
@@ -62,8 +61,7 @@ static size_t ranges_fit(struct sy_port_range *r, size_t n)
 	for (size_t i = 1; i < n; i++)
 		gap[i - 1] = gap_before(r, i);
 	qsort(gap, n - 1, sizeof(*gap), gap_compare);
-	/* Gaps above this one are kept; of equal ones as many as there is room for
-	 * would do, none is simpler. */
+	/* Keep gaps above this one. Of equal gaps, keeping none is simplest. */
 	least = gap[DIRECTOR_RANGES - 1];
 	free(gap);
 	for (size_t i = 1; i < n; i++) {

@@ -10,18 +10,18 @@
 #include "director_map.h"
 #include "host.h"
 
-/* An entry that an earlier process steered. It stays until sy_director_settle(); otherwise the
- * kernel would get its packets meanwhile. */
+/* An entry steered by an earlier process. It stays until sy_director_settle(), otherwise the kernel
+ * would get its packets. */
 struct found {
 	struct director_key key;
-	bool again; /* steered by this process too */
+	bool again; /* confirmed by this process */
 };
 
 struct sy_director {
 	struct bpf_object *bpf; /* the descriptors below belong to it */
 	int prog, steered, inside, xsks, counters, settings;
-	struct director_settings now; /* as they are in the map */
-	struct blocks *blocks;        /* director_block.c; NULL: nothing was blocked here */
+	struct director_settings now; /* contents of the settings map */
+	struct blocks *blocks;        /* director_block.c; NULL: nothing blocked */
 	bool bound;                   /* the program is bound to this device, in native mode */
 	uint32_t predecessor;         /* id of the program whose maps were adopted, 0: none */
 	enum sy_director_mode mode;
@@ -47,12 +47,12 @@ int director_link_pin(const struct sy_director *d, struct sy_error *err);
 /* ---- director_load.c ------------------------------------------------------------------------- */
 
 /* Loads the program of the highest level that the kernel accepts. predecessor: id of a program
- * whose maps are used if they fit; 0: none. may_bind: it may be a program for native mode only. */
+ * whose maps are reused if they fit; 0: none. may_bind: the program may be for native mode only. */
 int director_load(struct sy_director *d, uint32_t predecessor, bool may_bind, struct sy_error *err);
 
 /* ---- director_block.c ------------------------------------------------------------------------ */
 
-/* Removes what an earlier process blocked and this one has not said. */
+/* Removes the blocks of an earlier process unless this one has set a list. */
 int director_blocks_settle(struct sy_director *d);
 void director_blocks_free(struct sy_director *d);
 /* The program was loaded again, with the same maps. */
@@ -69,18 +69,19 @@ void director_tags_keep(const struct sy_director *d);
 /* ---- director_found.c ------------------------------------------------------------------------ */
 
 void director_pin_path(const struct sy_director *d, char out[static HOST_PATH]);
-/* The link to take over, or −1. Removes a link that cannot be taken over. */
+/* The link to take over, or −1. Removes a link that cannot be used. */
 int director_link_recover(struct sy_director *d, struct bpf_link_info *info);
 /* Id of the program of a link that could be taken over now; 0: none. Sets *may_bind for
  * director_load(). */
 uint32_t director_predecessor(struct sy_director *d, bool *may_bind);
-/* Makes the object, not loaded yet, use the maps of this program; false: not all of them fit. */
+/* Makes the object, not loaded yet, reuse the maps of this program. Returns false if not all of
+ * them fit. */
 bool director_maps_adopt(struct bpf_object *object, uint32_t prog_id);
-/* Copies what an older version's program steers, whose map has another form. */
+/* Copies the steered entries of an older version's program, whose map has another layout. */
 void director_steered_copy(const struct sy_director *d, uint32_t prog_id);
 /* The key comes first in struct found, so this compares two of them, or a key with one. */
 int director_key_compare(const void *a, const void *b);
-/* Reads the entries of the maps. Runs only when the first address is steered or settled: during a
+/* Reads the entries of the maps. Deferred until the first address is steered or settled: during a
  * take-over, while no socket receives, it would lengthen the outage. */
 int director_found_read(struct sy_director *d);
 

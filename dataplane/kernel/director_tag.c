@@ -38,8 +38,7 @@ void director_tags_keep(const struct sy_director *d)
 {
 	if (!tags_are_taken_off(d->ifname))
 		return;
-	/* On a veth the setting has no effect: tags are beside the frame if the sender left them
-	 * there. */
+	/* no effect on a veth: tags are beside the frame if the sender put them there */
 	if (!sy_link_is_veth(d->ifname))
 		tags_leave_on(d);
 	else if (!d->bound)

@@ -61,7 +61,7 @@ void sy_director_verify(struct sy_director *d, const struct sy_verify *v)
 	struct sy_error err = {0};
 	char text[96];
 
-	if (d->outdated) /* sy_director_update() comes later */
+	if (d->outdated) /* sy_director_update() will replace it */
 		return;
 	state = d->link < 0 ? LINK_DETACHED : link_state(d);
 	if (state == LINK_INTACT || (int)if_nametoindex(d->ifname) != d->ifindex)

@@ -48,7 +48,7 @@ static void element_write(FILE *out, const char *verb, const struct sy_addr *add
 	        sy_addr_is_v4(addr) ? '4' : '6', sy_addr_format(addr, text));
 }
 
-/* One command for all addresses of a family: libnftables then handles thousands of them at once. */
+/* One command for all addresses of a family: libnftables is slow per command. */
 static void elements_write(FILE *out, const struct sy_addr *addrs, size_t count, bool v4)
 {
 	char text[SY_ADDR_TEXT];

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Detects that another program has changed the guard, for example by `nft flush ruleset`.
- * libnftables would read the whole ruleset of the host to list one chain, so this reads the table
- * by netlink. The kernel reports every transaction: the messages of its changes, then the id of the
- * process.
+ * Detects changes of the guard by other programs, for example by `nft flush ruleset`. libnftables
+ * would read the host's whole ruleset to list one chain, so this reads the table by netlink. The
+ * kernel reports every transaction: the messages of its changes, then the id of the process.
  */
 #include "guard.h"
 #include "request.h"
@@ -18,8 +17,8 @@
 #define GUARD_TABLE   "steelyard"
 #define GUARD_CHAIN   "output"
 #define EVENT_BYTES   65536
-#define EVENT_BATCHES 64 /* read in one call, at most */
-#define DUMP_ATTEMPTS 16 /* while other programs change nftables all the time */
+#define EVENT_BATCHES 64 /* max messages per call */
+#define DUMP_ATTEMPTS 16 /* tries while other programs change nftables */
 
 int guard_watch_open(struct guard_watch *w)
 {
@@ -62,7 +61,7 @@ static void print_add(struct print *p, const struct nlattr *attr)
 		p->sum = sy_hash_mix(p->sum ^ at[i], 0x9e3779b97f4a7c15);
 }
 
-/* Attributes that describe what the table does; handles and use counts are left out. */
+/* Hashes the attributes that define the table's behaviour, without handles and use counts. */
 static int print_read(const struct nlmsghdr *nlh, void *data)
 {
 	struct print *p = data;
@@ -134,7 +133,7 @@ bool guard_is_intact(struct guard_watch *w)
 
 	if (rc)
 		return rc != -ENOENT;
-	if (!w->intact) /* the reset's own look at it failed */
+	if (!w->intact) /* reading the table failed after the reset */
 		w->intact = now;
 	return now == w->intact;
 }
@@ -202,7 +201,7 @@ int guard_each(struct guard_watch *w, void (*fn)(void *ctx, const struct sy_addr
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* In messages about tables and all that is in them, the table's name is attribute 1. */
+/* In messages about tables and their contents, attribute 1 is the table's name. */
 static bool message_is_of_table(const struct nlmsghdr *nlh)
 {
 	const struct nlattr *attr;
@@ -238,7 +237,7 @@ static bool message_read(struct guard_watch *w, const struct nlmsghdr *nlh)
 		w->touched |= message_is_of_table(nlh);
 		return false;
 	}
-	/* In a container the kernel reports the id outside of it: then own changes are verified. */
+	/* in a container the kernel reports the id outside of it: own changes are verified then */
 	changed = w->touched && !generation_is_own(nlh);
 	w->touched = false;
 	return changed;

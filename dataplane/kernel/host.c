@@ -22,7 +22,7 @@ uint64_t host_netns(void)
 {
 	struct stat st;
 
-	/* Of the thread: the threads of a process may be in different namespaces. */
+	/* of the thread: threads of a process may be in different namespaces */
 	return stat("/proc/thread-self/ns/net", &st) == 0 ? st.st_ino : 0;
 }
 
@@ -39,8 +39,7 @@ uint64_t sy_netns_cookie(void)
 	return cookie;
 }
 
-/* The host's first process has a mount of this file system, which therefore outlives this process.
- */
+/* Does the host's first process have this file system mounted, so that it outlives this process? */
 static bool host_has_mount(dev_t dev)
 {
 	unsigned major_no, minor_no;
@@ -64,8 +63,8 @@ bool sy_pins_are_private(void)
 	return stat(BPFFS, &own) == 0 && !host_has_mount(own.st_dev);
 }
 
-/* The first line of a table of mounts that begins with this mount's id; id 0: any. Returns its id,
- * or 0 if there is none; −1: the table cannot be read. */
+/* Finds the first line of a mount table with this mount id; id 0: any. Returns its id, 0 if there
+ * is none, −1 if the table cannot be read. */
 static long mount_find(const char *table, long id)
 {
 	char line[512];
@@ -81,8 +80,9 @@ static long mount_find(const char *table, long id)
 	return found;
 }
 
-/* The mount namespace is not that of the host's first process. Mounts have ids of their own in each
- * namespace; links in /proc/1/ns would need CAP_SYS_PTRACE. False if that cannot be determined. */
+/* Is the mount namespace another one than that of the host's first process? Mount ids differ
+ * between namespaces; links in /proc/1/ns would need CAP_SYS_PTRACE. Returns false if that cannot
+ * be determined. */
 static bool mounts_are_private(void)
 {
 	long own = mount_find("/proc/thread-self/mountinfo", 0);
@@ -134,7 +134,7 @@ void host_lock_path(char out[static HOST_PATH], uint64_t netns, const char *what
 	snprintf(out, HOST_PATH, HOST_RUN_DIR "/lock-%" PRIu64 "-%s", netns, what);
 }
 
-/* Cleanup may have removed the file at path after we opened it and before we locked it. */
+/* Is the locked file still the one at path? Cleanup may have removed it between open and lock. */
 static bool lock_is_current(int fd, const char *path)
 {
 	struct stat held, there;
@@ -172,7 +172,7 @@ int host_lock(const char *what, const char *held, const char *also, unsigned wai
 			continue; /* another namespace's cleanup removed the folder */
 		if (fd < 0)
 			return sy_fail(err, errno, "cannot open %s: %s", path, strerror(errno));
-		/* An earlier build made it readable: then anyone could hold the lock. */
+		/* an earlier build made it readable: any process could hold the lock */
 		(void)fchmod(fd, 0600);
 		if (!sy_lock(fd, wait_ms * UINT64_C(1000000)))
 			return lock_refuse(fd, held, also, err);

@@ -24,7 +24,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SWEEP_BUCKETS 64        /* swept for one message of the budget */
+#define SWEEP_BUCKETS 64        /* buckets swept per message of the budget */
 #define RECEIVE_BYTES (8 << 20) /* a burst of some 10 000 route changes */
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -73,7 +73,7 @@ static int epoll_open(struct sy_mirror *m, struct sy_error *err)
 	return 0;
 }
 
-/* It is unknown which messages the kernel dropped because our buffer was full: dump everything. */
+/* Which messages the kernel dropped is unknown: dump everything. */
 static void mirror_overrun(struct sy_mirror *m)
 {
 	m->wanted = MIRROR_EVERYTHING;
@@ -198,7 +198,7 @@ static void refusal_describe(const struct sy_mirror *m, char *text, size_t len)
 		         member->name, member->name);
 }
 
-/* Routes whose packets only the kernel can send; packets to them find no hop. */
+/* Routes whose packets only the kernel can send; lookups find no hop for them. */
 static unsigned policies_of_routes(const struct sy_mirror *m, struct sy_policy *list)
 {
 	static const char *const unsupported[ROUTE_UNSUPPORTED_COUNT] = {
@@ -215,7 +215,7 @@ static unsigned policies_of_routes(const struct sy_mirror *m, struct sy_policy *
 	for (unsigned i = 0; i < ROUTE_UNSUPPORTED_COUNT; i++) {
 		if (!m->store.unsupported_routes[i] || !unsupported[i])
 			continue;
-		/* Concerns no packet itself: its routes have no hops. */
+		/* matches no packet here: its routes have no hops */
 		list[count] =
 		        (struct sy_policy){.sport = {1, 1}, .dport = {1, 1}, .proto = UINT8_MAX};
 		snprintf(list[count].text, sizeof(list->text), "%u %s",
@@ -313,7 +313,7 @@ static int dump_start(struct sy_mirror *m)
 	return 0;
 }
 
-/* No dump runs any more. If no other one is wanted, reports that the mirror is synchronised. */
+/* No dump runs any more. If none is wanted, reports that the mirror is synchronised. */
 static void dump_finish(struct sy_mirror *m)
 {
 	m->sweeping = false;
@@ -367,7 +367,7 @@ static void sweep_step(struct sy_mirror *m)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-/* Returns 1 after a message or an overrun, 0 if nothing is there, or a negative errno. */
+/* Returns 1 after a message or an overrun, 0 if the socket is empty, or a negative errno. */
 static int mirror_receive(struct sy_mirror *m)
 {
 	struct sockaddr_nl from = {0};
@@ -386,7 +386,7 @@ static int mirror_receive(struct sy_mirror *m)
 		return -errno;
 	if (n < 0 || (msg.msg_flags & MSG_TRUNC))
 		mirror_overrun(m);
-	else if (from.nl_pid == 0) /* ignores other processes, which may write here too */
+	else if (from.nl_pid == 0) /* ignore messages of other processes */
 		m->have = (size_t)n;
 	m->have_dump = false;
 	return 1;

@@ -6,7 +6,7 @@
 
 /* Larger than any kernel message (32 KiB for dumps). */
 #define MIRROR_BUFFER 65536
-/* Rules that concern packets; if there are more, all packets are concerned. */
+/* Max rules that match packets; if there are more, one of them is widened to all packets. */
 #define MIRROR_RULES 32
 /* Changes remembered between two parts of a dump; more spoil the dump. */
 #define MIRROR_RECENT 64
@@ -17,7 +17,7 @@
 
 struct sy_mirror {
 	struct store store;
-	int nl;      /* netlink: dumps, requests and events, in the order in which they happened */
+	int nl;      /* netlink: dumps, requests and events, in order */
 	int wake;    /* eventfd: work is left although the socket is empty */
 	int epoll;   /* watches both */
 	uint32_t id; /* the socket's port id */
@@ -27,7 +27,7 @@ struct sy_mirror {
 	/* the running dump */
 	unsigned wanted; /* bits of enum store_kind: still to be dumped */
 	bool dumping, sweeping;
-	bool spoilt;   /* the running dump may be wrong: do not sweep, repeat it */
+	bool spoilt;   /* the running dump may be wrong: repeat it, do not sweep */
 	bool announce; /* call `synced` when nothing is wanted any more */
 	enum store_kind kind;
 	uint32_t dump_seq;
@@ -38,16 +38,16 @@ struct sy_mirror {
 	/* refusals */
 	struct sy_policy rule[2][MIRROR_RULES]; /* [v6] */
 	unsigned rules[2];
-	struct sy_policy rule_found[MIRROR_RULES]; /* by the running dump of rules */
+	struct sy_policy rule_found[MIRROR_RULES]; /* found by the running dump of rules */
 	unsigned rules_found;
 	bool policies_changed;
 	char refused[200]; /* the last text passed to the handler */
 
-	struct table managed; /* neighbours that the kernel is asked to keep alive */
+	struct table managed; /* neighbours that the kernel is requested to keep resolved */
 
-	/* received and not yet handled */
+	/* bytes received; bytes handled */
 	size_t have, at;
-	bool have_dump; /* the received data contain a part of the dump */
+	bool have_dump; /* the received data contain part of a dump */
 	_Alignas(8) char buf[MIRROR_BUFFER];
 };
 

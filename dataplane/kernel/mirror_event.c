@@ -11,7 +11,7 @@
 #define ROUTES (MIRROR_BIT(KIND_LINK) | MIRROR_BIT(KIND_ROUTE4) | MIRROR_BIT(KIND_ROUTE6))
 #define RULES  (MIRROR_BIT(KIND_RULE4) | MIRROR_BIT(KIND_RULE6))
 
-/* Records events until the next part of a dump, and looks them up while that part is read. Returns
+/* Records events until the next part of a dump, and searches them while that part is read. Returns
  * whether this dumped object may be older than an event about it: then it must not be stored, and
  * the dump is repeated. */
 static bool recent_check(struct sy_mirror *m, bool dumped, const struct sy_addr *addr,
@@ -48,7 +48,8 @@ static void on_link(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped
 	if (recent_check(m, dumped, &(struct sy_addr){0}, (uint32_t)link.ifindex) ||
 	    !store_link(&m->store, &link, gone))
 		return;
-	/* When a link goes down or up, the kernel drops IPv4 routes and marks hops silently. */
+	/* without an event: when a link goes down or up, the kernel drops IPv4 routes and marks
+	 * hops */
 	if (!dumped)
 		m->wanted |= ROUTES | (gone ? MIRROR_BIT(KIND_ADDR) | MIRROR_BIT(KIND_NEIGH) : 0);
 	if (!gone && link.up)
@@ -65,7 +66,7 @@ static void on_addr(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped
 	if (recent_check(m, dumped, &addr.addr, (uint32_t)addr.ifindex))
 		return;
 	store_addr(&m->store, &addr, gone);
-	/* The kernel silently removes routes that prefer this source. */
+	/* without an event: the kernel removes routes with this preferred source */
 	if (gone)
 		m->wanted |= ROUTES;
 }
@@ -107,7 +108,7 @@ static void on_neigh(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumpe
 	if (recent_check(m, dumped, &msg.neigh.addr, (uint32_t)msg.neigh.ifindex))
 		return;
 	store_neigh(&m->store, &msg.neigh, gone);
-	if (!dumped || !m->spoilt) /* else it comes again */
+	if (!dumped || !m->spoilt) /* otherwise it will be dumped again */
 		managed_on_neigh(m, &msg, gone);
 }
 
@@ -117,7 +118,7 @@ static void on_rule(struct sy_mirror *m, const struct nlmsghdr *nlh, bool dumped
 	struct sy_policy rule;
 
 	if (!dumped)
-		m->wanted |= RULES; /* rules are few and rarely change: dump them again */
+		m->wanted |= RULES; /* rules are few and rarely change: dump them all */
 	else if (!rule_parse(nlh, h->uses, h->ctx, &rule))
 		return;
 	else if (m->rules_found < MIRROR_RULES)
@@ -130,7 +131,7 @@ static void on_nexthop(struct sy_mirror *m, const struct nlmsghdr *nlh)
 {
 	bool changes = nlh->nlmsg_type == RTM_DELNEXTHOP || (nlh->nlmsg_flags & NLM_F_REPLACE);
 
-	/* Routes silently lose hops of a nexthop object, or are removed with it. */
+	/* without an event: routes lose hops of a nexthop object, or are removed with it */
 	if (changes && m->store.object_routes)
 		m->wanted |= ROUTES;
 }
@@ -176,7 +177,8 @@ void mirror_disturbed(const struct sy_mirror *m, unsigned what)
 		m->store.handler.disturbed(m->store.handler.ctx, what);
 }
 
-/* Kernels before 5.18 do not store who added an address: then own changes are verified. */
+/* Is it a claim of this process? Kernels before 5.18 do not store the protocol of an address: then
+ * own changes are verified too. */
 static bool addr_is_claim(const struct nlmsghdr *nlh)
 {
 	const struct nlattr *attr;
@@ -190,8 +192,8 @@ static bool addr_is_claim(const struct nlmsghdr *nlh)
 	return false;
 }
 
-/* With the last IPv4 address of lo the kernel removes all routes on it, without an event for each.
- */
+/* Were claims removed? With the last IPv4 address of lo the kernel removes all routes on it,
+ * without an event for each. */
 static bool claims_are_disturbed(const struct nlmsghdr *nlh)
 {
 	const struct rtmsg *rtm = mnl_nlmsg_get_payload(nlh);

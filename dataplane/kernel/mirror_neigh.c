@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Neighbours that the kernel keeps alive for us. It forgets them when their link goes down. Kernels
- * before 5.16 do not keep neighbours alive: then each stale or failed one is requested again.
- * A permanent entry is left alone: a request to use or keep it takes the permanence off, and the
- * neighbour would have to answer ARP.
+ * Neighbours that the kernel keeps resolved for the forwarder. It forgets them when their link goes
+ * down. Kernels before 5.16 do not keep neighbours resolved: then each stale or failed one is
+ * requested again. A permanent entry is left alone: a request to use or keep it would make it an
+ * ordinary one, which must answer ARP.
  */
 #include "mirror.h"
 
@@ -18,9 +18,9 @@ struct managed {
 	struct table_node node;
 	int ifindex;
 	struct sy_addr addr;
-	bool reported;  /* the kernel has told of it since we asked */
-	bool released;  /* before it was: what is there decides how it ends */
-	bool permanent; /* the host's own entry: a request would make an ordinary one of it */
+	bool reported;  /* the kernel has reported it since the last request */
+	bool released;  /* released before that: the report decides how */
+	bool permanent; /* the host's own entry: a request would make it an ordinary one */
 };
 
 static struct managed *managed_find(const struct sy_mirror *m, int ifindex,
@@ -66,8 +66,7 @@ static int neigh_request(struct sy_mirror *m, int ifindex, const struct sy_addr 
 	return mirror_send(m, nlh, nlh->nlmsg_len);
 }
 
-/* Makes the neighbour, or asks what the entry is that is there already: managed_on_neigh() gets the
- * answer. */
+/* Creates the neighbour, or queries the existing entry: managed_on_neigh() gets the reply. */
 static int neigh_make(struct sy_mirror *m, int ifindex, const struct sy_addr *addr)
 {
 	_Alignas(8) char buf[128];
@@ -104,8 +103,7 @@ int sy_mirror_neigh_manage(struct sy_mirror *m, int ifindex, const struct sy_add
 	return neigh_make(m, ifindex, addr);
 }
 
-/* The management ends, if there is one. That must not create the neighbour again if it was removed.
- */
+/* Ends the management. The request must not create the neighbour again if it was removed. */
 static int managed_end(struct sy_mirror *m, struct managed *n, bool is_managed)
 {
 	struct managed end = *n;
@@ -134,8 +132,8 @@ static bool link_is_up(const struct sy_mirror *m, int ifindex)
 	return link && link->up;
 }
 
-/* What an event tells may be over already: somebody may have set a permanent entry since. So it is
- * only a reason to ask again, and the answer is the first report of what is there. */
+/* An event may be outdated: an administrator may have set a permanent entry since. So it only
+ * triggers a query, and the reply is the first report that counts. */
 void managed_on_neigh(struct sy_mirror *m, const struct neigh_msg *msg, bool gone)
 {
 	struct managed *n = managed_find(m, msg->neigh.ifindex, &msg->neigh.addr);

@@ -48,12 +48,12 @@ bool link_parse(const struct nlmsghdr *nlh, struct sy_link *out);
 bool addr_parse(const struct nlmsghdr *nlh, struct sy_link_addr *out);
 bool route_parse(const struct nlmsghdr *nlh, struct route_msg *out);
 
-/* A neighbour, with what the mirror needs beyond what it reports. */
+/* A neighbour, with fields that only the mirror needs. */
 struct neigh_msg {
 	struct sy_neigh neigh;
 	bool managed;   /* NTF_EXT_MANAGED took effect */
-	bool fading;    /* stale or failed: must be requested again if not managed */
-	bool permanent; /* NUD_PERMANENT: somebody has set it */
+	bool fading;    /* stale or failed: request it again if it is not managed */
+	bool permanent; /* NUD_PERMANENT: set by an administrator */
 };
 
 bool neigh_parse(const struct nlmsghdr *nlh, struct neigh_msg *out);

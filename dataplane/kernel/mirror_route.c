@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Routes: one node per prefix, with its alternates in the order in which the kernel chooses: main
- * table first, then the lowest metric, then the order of insertion. The handler gets only the best
- * one. Comparing the best before and after finds a change.
+ * Routes: one node per prefix, with its alternates in the kernel's order of preference: main table
+ * first, then the lowest metric, then the order of insertion. The handler gets only the best one.
+ * Comparing the best before and after detects a change.
  */
 #include "mirror_store.h"
 
@@ -60,8 +60,8 @@ static bool hop_equal(const struct route_hop *a, const struct route_hop *b)
 	return a->ifindex == b->ifindex && sy_addr_equal(&a->via, &b->via);
 }
 
-/* Does the message mean this alternate? IPv6 has no two routes with a common hop under one key, and
- * reports single hops that are removed from an ECMP route. An IPv4 route includes all its hops. */
+/* Does the message name this alternate? IPv6 has no two routes with a common hop under one key, and
+ * reports removed hops of an ECMP route one by one. An IPv4 route includes all its hops. */
 static bool alt_is(const struct route_alt *alt, const struct route_msg *msg)
 {
 	if (alt->blackhole != msg->blackhole)
@@ -160,9 +160,9 @@ static unsigned alt_live_hops(const struct route_alt *alt)
 	return live;
 }
 
-/* The first alternate with a live hop or a blackhole; if there is none, the first, without hops. So
- * is one whose packets only the kernel can send. Other packets than those of a policy follow the
- * plain alternates. */
+/* Chooses the first alternate with a live hop or a blackhole; otherwise the first one, without
+ * hops. Also without hops if only the kernel can send its packets. Packets outside a policy follow
+ * the plain alternates. */
 static bool node_best(const struct route_node *node, struct sy_route *out)
 {
 	const struct route_alt *best = NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rules and routes by which the kernel decides by more than the destination: which packets they
- * concern. */
+/* Policy routing: which packets the kernel's rules and routes treat by more than their
+ * destination. */
 #include "mirror_rule.h"
 
 #include <linux/fib_rules.h>
@@ -47,8 +47,8 @@ static void attr_ports(const struct nlmsghdr *nlh, uint16_t type, uint16_t out[2
 		memcpy(out, mnl_attr_get_payload(attr), 4);
 }
 
-/* Can it match a packet that a port has received for another host? Such a packet has no mark, no
- * socket and no interface to leave by. */
+/* Can the rule match a packet that a port has received for another host? Such a packet has no mark,
+ * no socket and no outgoing interface. */
 static bool rule_can_match(const struct nlmsghdr *nlh, bool (*uses)(void *ctx, const char *name),
                            void *ctx)
 {
@@ -70,7 +70,7 @@ static bool rule_can_match(const struct nlmsghdr *nlh, bool (*uses)(void *ctx, c
 	return strcmp(name, "lo") != 0 && (!uses || uses(ctx, name));
 }
 
-/* What it leads to, the rules of every host lead to, too. */
+/* Do the rules of every host lead to the same result? */
 static bool rule_is_usual(const struct nlmsghdr *nlh, const struct fib_rule_hdr *frh)
 {
 	uint32_t table = attr_value(nlh, FRA_TABLE, frh->table);

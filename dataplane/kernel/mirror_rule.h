@@ -6,14 +6,13 @@
 
 #include "mirror_parse.h"
 
-/* Returns true if the rule concerns packets that ports receive, other than the rules of every host:
- * those packets. uses: is it a port's interface? NULL: all are. */
+/* Returns true if the rule can match packets that ports receive, and is not one of the rules of
+ * every host: *policy is set. uses: is it a port's interface? NULL: all are. */
 bool rule_parse(const struct nlmsghdr *nlh, bool (*uses)(void *ctx, const char *name), void *ctx,
                 struct sy_policy *out);
-/* Makes the last rule that has a slot concern all packets of its family, for those that have none.
- */
+/* Widens the last rule in the list to all packets of its family, for rules that do not fit. */
 void rule_widen(struct sy_policy *last);
-/* The packets that a route by source address or type of service concerns. */
+/* The packets of a route by source address or type of service. */
 void route_policy(const struct route_msg *msg, struct sy_policy *out);
 
 #endif

@@ -39,7 +39,7 @@ struct store {
 		const void *route;
 		struct sy_policy policy;
 	} policy[STORE_POLICIES];
-	unsigned policies, policies_lost; /* lost: there was no slot for them */
+	unsigned policies, policies_lost; /* policies_lost: those without a slot */
 	bool policies_changed;            /* or unsupported_routes */
 	bool out_of_memory;               /* an object could not be stored */
 };
@@ -54,17 +54,16 @@ static inline uint32_t store_hash(const struct store *s, const struct sy_addr *a
 	return (uint32_t)sy_hash_mix(addr->d[0] ^ s->key.k[0] ^ extra, addr->d[1] ^ s->key.k[1]);
 }
 
-/* True if the link was added or removed, or went up or down: then objects that depend on it may
- * have changed silently. */
+/* Returns true if the link was added, removed, or went up or down: objects that depend on it may
+ * have changed without an event. */
 bool store_link(struct store *s, const struct sy_link *link, bool gone);
 void store_addr(struct store *s, const struct sy_link_addr *addr, bool gone);
 void store_neigh(struct store *s, const struct sy_neigh *neigh, bool gone);
-/* True if the message is ambiguous between several alternates: dump again. */
+/* Returns true if the message is ambiguous between several alternates: dump again. */
 bool store_route(struct store *s, const struct route_msg *msg, enum route_change how);
 
 const struct sy_link *store_find_link(const struct store *s, int ifindex);
-/* Any member of a VRF among the interfaces that are in use (uses NULL: all); NULL: there is none.
- */
+/* A member of a VRF among the interfaces in use (uses NULL: all); NULL: none. */
 const struct sy_link *store_find_vrf_member(const struct store *s,
                                             bool (*uses)(void *ctx, const char *name), void *ctx);
 /* Returns NULL if the neighbour is unknown. */
@@ -72,7 +71,8 @@ const struct sy_neigh *store_find_neigh(const struct store *s, int ifindex,
                                         const struct sy_addr *addr);
 bool store_lookup(const struct store *s, const struct sy_addr *dst, struct sy_route *out);
 
-/* Sweeps bucket *bucket (start with 0) of the kind and advances it. False: that was the last. */
+/* Sweeps bucket *bucket (initially 0) of the kind and advances it. Returns false after the last
+ * one. */
 bool store_sweep(struct store *s, enum store_kind kind, uint32_t *bucket);
 
 /* in mirror_route.c, for mirror_store.c only */

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Finds and changes who owns an address on the host: local routes for IPv4, addresses for IPv6. */
+/* Finds and changes the owner of an address on the host: local routes for IPv4, addresses for
+ * IPv6. */
 #ifndef KERNEL_OWNER_H
 #define KERNEL_OWNER_H
 
 #include <libmnl/libmnl.h>
 #include <sy_base.h>
 
-/* What the host has for an address. */
+/* How the host uses an address. */
 struct owner {
 	bool there;
-	bool own;       /* has our protocol number */
-	bool broadcast; /* IPv4: of a network that an interface is on */
+	bool own;       /* has the forwarder's protocol number */
+	bool broadcast; /* IPv4: broadcast address of an interface's network */
 	int ifindex;
 	bool may_be_own; /* IPv6: /128 with preferred lifetime 0 and no protocol number */
 	struct sy_addr addr;

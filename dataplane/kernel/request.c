@@ -14,7 +14,7 @@ struct mnl_socket *request_open(void)
 
 	if (!nl)
 		return NULL;
-	/* Strict: the kernel filters dumps; otherwise they would return up to a million routes. */
+	/* Strict checking: the kernel filters dumps; otherwise they may return a million routes. */
 	if (mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) < 0 ||
 	    setsockopt(mnl_socket_get_fd(nl), SOL_NETLINK, NETLINK_GET_STRICT_CHK, &one,
 	               sizeof(one)) < 0) {
@@ -65,7 +65,7 @@ void request_put_addr(struct request *r, uint16_t attr, const struct sy_addr *ad
 	mnl_attr_put(r->nlh, attr, len, raw);
 }
 
-/* Receives what is left of a dump whose last messages are the `len` bytes of answer. */
+/* Receives the rest of a dump; `answer` has its first len bytes. */
 static void dump_discard(struct mnl_socket *nl, uint32_t seq, char *answer, ssize_t len)
 {
 	for (;;) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sysctls of the host that keep the kernel from answering for claims. They belong to the host, so
- * they are reported and not changed. */
+/* Sysctls of the host that prevent the kernel from answering for claims. They belong to the host,
+ * so they are reported, not changed. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -21,7 +21,7 @@ void table_fini(struct table *t)
 	*t = (struct table){0};
 }
 
-/* Adds a bucket and moves to it its share of the nodes of the bucket that is split. */
+/* Adds a bucket, and moves to it its nodes from the bucket that is split. */
 static void table_split(struct table *t)
 {
 	uint32_t from = t->buckets - t->low, to = t->buckets;
@@ -32,7 +32,7 @@ static void table_split(struct table *t)
 		        realloc(t->bucket, 2 * (size_t)t->capacity * sizeof(*t->bucket));
 
 		if (!more)
-			return; /* chains are longer but correct; the next insertion tries again */
+			return; /* chains get longer; the next insertion tries again */
 		t->bucket = more;
 		t->capacity *= 2;
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * An intrusive hash table with chains. It grows by one bucket per insertion (linear hashing), so no
- * insertion takes long, even in a table of a million. Nodes only move to later buckets: a walk over
- * ascending buckets misses none while insertions go on.
+ * An intrusive hash table with chains. It grows by one bucket per insertion (linear hashing), so
+ * that no insertion takes long, even in a table of a million. Nodes only move to later buckets: a
+ * walk over ascending buckets misses none during insertions.
  */
 #ifndef KERNEL_TABLE_H
 #define KERNEL_TABLE_H

@@ -2,8 +2,8 @@
 /*
  * kernel: the interface to Linux. A live mirror of the kernel's links, addresses, routes and
  * neighbours (netlink); the XDP flow director, which redirects steered packets of an interface to
- * the forwarder; and the claims on VIPs and local addresses, which keep the kernel from using them.
- * No DPDK. Everything here runs on one thread, the control thread.
+ * the forwarder; and claims on VIPs and local addresses, which keep the kernel from using them. No
+ * DPDK. Everything here runs on the control thread.
  */
 #ifndef SY_KERNEL_H
 #define SY_KERNEL_H
@@ -55,15 +55,15 @@ struct sy_neigh {
 	bool failed; /* the kernel gave up (NUD_FAILED) */
 };
 
-/* Packets that the kernel routes by more than their destination: by an ip rule, or a route by
- * source address or type of service. Addresses that do not differ from all zero have 0 bits. */
+/* Packets that the kernel routes by more than their destination: by an ip rule, or by a route with
+ * a source address or type of service. 0 bits: any address. */
 struct sy_policy {
 	struct sy_addr from, to;
 	uint8_t from_bits, to_bits; /* of 128, 96 more for IPv4; 0: any */
 	bool v6;
 	uint8_t tos, proto;          /* 0: any */
 	uint16_t sport[2], dport[2]; /* first and last, host order; last 0: any */
-	char text[360];              /* what it is and the remedy */
+	char text[360];              /* description and remedy */
 };
 
 /*
@@ -77,15 +77,14 @@ struct sy_mirror_handler {
 	void (*addr)(void *ctx, const struct sy_link_addr *addr, bool gone);
 	void (*route)(void *ctx, const struct sy_route *route, bool gone);
 	void (*neigh)(void *ctx, const struct sy_neigh *neigh, bool gone);
-	/* The first complete dump, or a resynchronisation after an overrun, has been delivered. */
+	/* The first complete dump, or a resynchronisation after an overrun, was delivered. */
 	void (*synced)(void *ctx);
-	/* The reason to refuse all routing changed: text names the VRF; NULL: there is none any
-	 * more. */
+	/* The reason to refuse all routing has changed: text names the VRF; NULL: none any more. */
 	void (*refused)(void *ctx, const char *text);
-	/* The policy routing changed: it concerns these packets; the mirror's routes hold for all
-	 * others. */
+	/* Policy routing has changed: it applies to these packets; the mirror's routes are valid
+	 * for all others. */
 	void (*policies)(void *ctx, const struct sy_policy *list, unsigned count);
-	/* Is this the name of an interface from which packets are routed? NULL: all are. */
+	/* Are packets routed from the interface of this name? NULL: from all. */
 	bool (*uses)(void *ctx, const char *name);
 	/* Claims or the programs of health checks may have changed: SY_DISTURBED_… */
 	void (*disturbed)(void *ctx, unsigned what);
@@ -102,25 +101,26 @@ void sy_mirror_close(struct sy_mirror *m);
 /* Readable when sy_mirror_process() has work (an epoll descriptor). */
 int sy_mirror_fd(const struct sy_mirror *m);
 /*
- * Handles at most `budget` messages. Returns their number (0: nothing waits) or a negative errno:
- * -ENOMEM (it dumps again); any other one: the netlink socket is broken. Never blocks. After an
- * overrun (ENOBUFS) it dumps again and reports only the differences.
+ * Handles at most `budget` messages. Returns their number (0: none is waiting) or a negative errno:
+ * -ENOMEM (it dumps again); any other: the netlink socket is broken. Never blocks. After an overrun
+ * (ENOBUFS) it dumps again and reports only the differences.
  */
 int sy_mirror_process(struct sy_mirror *m, unsigned budget);
-/* Asks the kernel to resolve a neighbour and keep it alive (NTF_EXT_MANAGED; NTF_USE on kernels
- * before 5.16). A permanent entry is left as it is. Asynchronous: the result arrives as a neigh
- * event. */
+/* Requests the kernel to resolve a neighbour and keep it resolved (NTF_EXT_MANAGED; NTF_USE on
+ * kernels before 5.16). A permanent entry stays as it is. Asynchronous: the result arrives as a
+ * neigh event. */
 int sy_mirror_neigh_manage(struct sy_mirror *m, int ifindex, const struct sy_addr *addr);
-/* Ends the management, of what is not permanent; the kernel ages the entry as usual from then on.
- */
+/* Ends that, except for permanent entries: the kernel ages the entry as usual from then on. */
 int sy_mirror_neigh_release(struct sy_mirror *m, int ifindex, const struct sy_addr *addr);
-/* The best route in the mirror; false: none. For the control thread and tests. */
+/* Looks up the best route in the mirror. Returns false if there is none. For the control thread and
+ * tests. */
 bool sy_mirror_lookup(const struct sy_mirror *m, const struct sy_addr *dst, struct sy_route *out);
-/* The neighbour in the mirror; false: none. For the control thread and tests. */
+/* Looks up a neighbour in the mirror. Returns false if there is none. For the control thread and
+ * tests. */
 bool sy_mirror_find_neigh(const struct sy_mirror *m, int ifindex, const struct sy_addr *addr,
                           struct sy_neigh *out);
-/* Returns whether all that the kernel has reported about neighbours is applied: the socket is empty
- * and no report was lost. */
+/* Were all kernel reports about neighbours applied? That is: the socket is empty and no report was
+ * lost. */
 bool sy_mirror_is_current(const struct sy_mirror *m);
 /* Shrinks the receive buffer, for the overrun test. */
 int sy_mirror_set_buffer(struct sy_mirror *m, int bytes);
@@ -134,9 +134,9 @@ int sy_mirror_set_buffer(struct sy_mirror *m, int bytes);
  * packet is redirected to the AF_XDP socket of its queue, or dropped if there is none. All other
  * packets pass to the kernel, as do ARP and ND (ICMPv6 133–137, also when sent to a VIP).
  */
-/* bits 0: a server; its packets are steered to any destination but this host. Else a network:
- * packets from its hosts are steered too, unless they are for a host of this or another such
- * network, or for a multicast or link-local address. Hashed and compared as bytes. */
+/* bits 0: a server; its packets are steered to any destination but this host. Otherwise a network:
+ * packets from its hosts are steered unless they are for a host of this or another such network, or
+ * for a multicast or link-local address. Hashed and compared as bytes. */
 struct sy_source {
 	struct sy_addr addr; /* of a network: its first address */
 	uint16_t port;       /* network order; 0: any; of a network 0 */
@@ -151,8 +151,8 @@ struct sy_director;
 
 /* Attaches to the interface, or takes over from an earlier process (same link, new program by
  * bpf_link_update, same maps: addresses stay steered until sy_director_settle()). AUTO: native, or
- * generic if the driver refuses. Takes the lock of (namespace, interface): a second forwarder gets
- * -EBUSY and a text that names the first. */
+ * generic if the driver refuses. Acquires the lock of (namespace, interface): a second forwarder
+ * gets -EBUSY and a text that names the first. */
 int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
                      struct sy_error *err);
 /* The first of two steps that do the same for the successor of a running forwarder. Loads the
@@ -160,25 +160,24 @@ int sy_director_open(const char *ifname, enum sy_director_mode mode, struct sy_d
  * sy_director_queues() may be called. */
 int sy_director_prepare(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
                         struct sy_error *err);
-/* The second step: takes the lock (waiting up to wait_ms for it) and the link. Loads the program
- * again if the predecessor's maps are no longer the same. While all maps are the predecessor's, its
- * program continues to direct packets, to the sockets that are set from now on, until
+/* The second step: acquires the lock (waiting up to wait_ms for it) and the link. Reloads the
+ * program if the predecessor's maps are no longer the same. While all maps are the predecessor's,
+ * its program goes on directing packets, to the sockets that are set from now on, until
  * sy_director_update(). */
 int sy_director_acquire(struct sy_director *d, unsigned wait_ms, struct sy_error *err);
-/* Replaces the predecessor's program, if that has not happened yet. The kernel needs some 10 ms for
- * it; call this after packets flow again. */
+/* Replaces the predecessor's program if it is still on the link. The kernel needs some 10 ms for
+ * it: call this after packets flow again. */
 int sy_director_update(struct sy_director *d, struct sy_error *err);
-/* After the interface was deleted and created again under its name: attaches the program to the new
- * one. Everything steered stays steered; the sockets must be set again. May be retried after a
- * failure. */
+/* After the interface was recreated under its name: attaches the program to the new one. Everything
+ * steered stays steered; the sockets must be set again. May be retried after a failure. */
 int sy_director_move(struct sy_director *d, struct sy_error *err);
 /* frame_max: length of the longest frame that the sockets accept; longer ones are dropped; 0: any.
  * vlans: this interface has VLAN interfaces (802.1Q), and tagged frames pass to the kernel;
  * otherwise tagged frames for steered addresses are dropped. Returns 0 or a negative errno. */
 int sy_director_set(struct sy_director *d, uint32_t frame_max, bool vlans);
 struct sy_verify;
-/* Attaches the program again if another program has detached or replaced it, and pins its link
- * again if the pin is gone. */
+/* Reattaches the program if another program has detached or replaced it, and pins its link again if
+ * the pin is gone. */
 void sy_director_verify(struct sy_director *d, const struct sy_verify *v);
 /* Releases the lock and closes. The program stays attached: steered packets are dropped, and the
  * kernel does not answer them. */
@@ -194,10 +193,10 @@ int sy_director_steer(struct sy_director *d, const struct sy_addr *addr, bool on
 struct sy_port_range {
 	uint16_t first, last, proto;
 };
-/* The services of a steered VIP: from now on the program drops whole TCP and UDP packets to ports
- * that are in none of the ranges. Left to the forwarder are fragments, packets with IP options or
- * extension headers, and those with a TTL of 1. Of more than 10 separate ranges the nearest are
- * joined. n = 0, and sy_director_steer(): nothing is dropped. Returns 0 or a negative errno;
+/* Sets the services of a steered VIP: from now on the program drops whole TCP and UDP packets to
+ * ports outside of these ranges. Left to the forwarder are fragments, packets with IP options or
+ * extension headers, and those with a TTL of 1. More than 10 separate ranges are joined across the
+ * smallest gaps. n = 0, or sy_director_steer(): drops nothing. Returns 0 or a negative errno;
  * -ENOENT: the address is not steered. */
 int sy_director_serve(struct sy_director *d, const struct sy_addr *addr,
                       const struct sy_port_range *range, size_t n);
@@ -206,35 +205,35 @@ struct sy_blocked {
 	struct sy_addr addr; /* its first address */
 	uint8_t bits;        /* of the family: at most 32 or 128 */
 };
-/* Networks in ascending order of addresses, of which none lies within another one. Immutable, and
- * shared by those that hold it. */
+/* Networks in ascending order of addresses, none within another. Immutable, reference-counted. */
 struct sy_blocked_list;
-/* Takes the array over, also if it fails; at[] is from malloc(), or NULL with count = 0. NULL: no
- * memory. Any thread; the others: control thread. The caller holds the list. */
+/* Takes ownership of the array, even on failure; at[] is from malloc(), or NULL with count = 0.
+ * Returns a reference, or NULL without memory. Any thread; the other functions: control thread. */
 struct sy_blocked_list *sy_blocked_list_make(struct sy_blocked *at, size_t count);
 struct sy_blocked_list *sy_blocked_list_hold(struct sy_blocked_list *list);
 size_t sy_blocked_list_count(const struct sy_blocked_list *list);
 /* NULL is allowed. */
 void sy_blocked_list_drop(struct sy_blocked_list *list);
-/* Blocks what these networks send to VIPs whose services sy_director_serve() has told, instead of
- * all that was blocked before: TCP segments that begin a connection (SYN without ACK), or with
- * `all` any packet. The director holds the list. sy_director_block_step() does the work in pieces;
- * until it says so, some networks may still be as before. Returns 0, or a negative errno: -E2BIG if
+/* Blocks packets of these networks to VIPs set by sy_director_serve(), in place of all earlier
+ * blocks: TCP segments that begin a connection (SYN without ACK), or with `all` any packet.
+ * References the list. sy_director_block_step() does the work in pieces; until it is done, some
+ * networks may still be as before. Returns 0 or a negative errno: -E2BIG, with nothing changed, if
  * the list has more than 1 048 576 IPv4 addresses in networks smaller than /24, 262 144 IPv6
- * networks of at least 48 bits or 4096 of less; nothing has changed then. */
+ * networks of at least 48 bits, or 4096 shorter ones. */
 int sy_director_block(struct sy_director *d, struct sy_blocked_list *list, bool all);
-/* The next piece, some milliseconds. Returns 1 if more is left; 0 if all is done; -EAGAIN if more
- * is left, but there is no memory now; or another negative errno if all is done but what could not
- * be written: that is not blocked. What the list no longer has is never blocked at the end. */
+/* Does the next piece, some milliseconds. Returns 1 if more is left; 0 if all is done; -EAGAIN if
+ * more is left but there is no memory now; or another negative errno if all is done except entries
+ * that could not be written: these are not blocked. At the end, entries that are no longer in the
+ * list are never blocked. */
 int sy_director_block_step(struct sy_director *d);
-/* Steers packets that a server sends from one port or from any, or that hosts of a network
- * send, unless they are for an address of this host. */
+/* Steers packets that a server sends from one port or from any, or that hosts of a network send,
+ * unless they are for an address of this host. */
 int sy_director_steer_source(struct sy_director *d, const struct sy_source *source, bool on);
 /* Adds (on) or removes an address of this host, on any interface: packets for it are never steered
  * by their source. No effect on a steered address, for example a claimed IPv6 address. */
 int sy_director_host(struct sy_director *d, const struct sy_addr *addr, bool on);
-/* Stops steering what an earlier process steered and this one has not steered again. Until then
- * those packets are dropped, and a take-over never passes them to the kernel. */
+/* Stops steering entries of an earlier process that this one has not confirmed. Until then their
+ * packets are dropped, so that a take-over never passes them to the kernel. */
 int sy_director_settle(struct sy_director *d);
 
 /* Per-interface counters of the program, packets. */
@@ -248,8 +247,8 @@ struct sy_director_stats {
 };
 int sy_director_read_stats(const struct sy_director *d, struct sy_director_stats *out);
 
-/* Is the host's bpffs none that the host's first process has mounted? Then pins disappear with this
- * mount namespace. False if that cannot be determined. */
+/* Is the host's bpffs not mounted by the host's first process? Then pins disappear with this mount
+ * namespace. Returns false if that cannot be determined. */
 bool sy_pins_are_private(void);
 
 /* ---- claims (claim.c): VIPs and local addresses towards the kernel --------------------------- */
@@ -257,17 +256,17 @@ bool sy_pins_are_private(void);
 /*
  * For a claimed address the kernel answers ARP or ND, but never uses it as a source or sends resets
  * from it. IPv4: a `local` route on lo, table local, protocol 201 (steelyard's). IPv6: a /128 with
- * preferred lifetime 0, nodad, on the given port's interface. For both, an nftables table
- * `inet steelyard` drops every packet that this host sends from a claimed address, such as resets
- * and ICMP errors, except neighbour advertisements. Forwarded packets and ARP do not meet it.
+ * preferred lifetime 0, nodad, on the given port's interface. For both, an nftables table `inet
+ * steelyard` drops every packet that this host sends from a claimed address, such as resets and
+ * ICMP errors, except neighbour advertisements. It does not affect forwarded packets and ARP.
  */
 struct sy_claims;
 
-/* Opens the set, waiting up to wait_ms for its lock. Finds the claims that an earlier process left
- * and keeps them until sy_claims_settle(). */
+/* Opens the set, waiting up to wait_ms for its lock. Finds the claims of an earlier process, and
+ * keeps them until sy_claims_settle(). */
 int sy_claims_open(struct sy_claims **out, unsigned wait_ms, struct sy_error *err);
-/* A number that identifies this thread's network namespace among all of this boot (SO_NETNS_COOKIE;
- * the inode if the kernel does not have it). */
+/* A number that identifies this thread's network namespace since boot (SO_NETNS_COOKIE; the inode
+ * on older kernels). */
 uint64_t sy_netns_cookie(void);
 void sy_claims_close(struct sy_claims *c); /* claims stay on the host */
 /* ifindex: the interface that answers for the address (0: any; IPv6 needs one). Idempotent. The
@@ -288,23 +287,23 @@ void sy_claims_each(const struct sy_claims *c, void (*fn)(void *ctx, const struc
 /* Fails as sy_claims_add() would for an address that the host has, or that no host can have.
  * Changes nothing. */
 int sy_claims_check(const struct sy_claims *c, const struct sy_addr *addr, struct sy_error *err);
-/* Writes the problem of a claimed address that the host has, too, with the remedy. */
+/* Describes the problem of a claimed address that the host uses too, with the remedy. */
 void sy_claim_describe_double(const struct sy_addr *addr, char *text, size_t size);
-/* Whether this process has the claim, or an earlier one has left it on this host. */
+/* Does this process have the claim, or did an earlier one leave it on this host? */
 bool sy_claims_has(const struct sy_claims *c, const struct sy_addr *addr);
 int sy_claims_remove(struct sy_claims *c, const struct sy_addr *addr);
-/* Removes claims of an earlier process that this one has not added again. */
+/* Removes claims of an earlier process that this one has not confirmed. */
 int sy_claims_settle(struct sy_claims *c);
 
 /* ---- verification (claim_verify.c, guard_watch.c, setting.c) --------------------------------- */
 
-/* Where a verification reports: what it has restored, and what it cannot restore, with the remedy.
- * It calls problem() again at each verification while the problem lasts. */
+/* Callbacks of a verification: objects that it has restored, and problems that it cannot fix, with
+ * the remedy. It calls problem() at each verification while the problem lasts. */
 struct sy_verify {
 	void *ctx;
 	void (*restored)(void *ctx, const char *text);
 	void (*problem)(void *ctx, const char *text);
-	/* The interface is up, so an IPv6 claim belongs on it. */
+	/* Is the interface up? Then it must have its IPv6 claims. */
 	bool (*is_up)(void *ctx, int ifindex);
 };
 
@@ -312,20 +311,20 @@ struct sy_verify {
 int sy_claims_fd(const struct sy_claims *c);
 /* Reads these events. Returns true if another process may have changed the guard. */
 bool sy_claims_read(struct sy_claims *c);
-/* Makes the guard's table anew if it is not as this process has made it. Some milliseconds for
- * thousands of claims. */
+/* Recreates the guard's table if another program has changed it. Some milliseconds for thousands of
+ * claims. */
 void sy_claims_verify_guard(struct sy_claims *c, const struct sy_verify *v);
-/* Verifies some claims, adds those that the host or the guard lacks. Returns true if more are left:
- * call it again. */
+/* Verifies some claims, and adds those that the host or the guard lacks. Returns true if more are
+ * left: call it again. */
 bool sy_claims_verify_step(struct sy_claims *c, const struct sy_verify *v);
 
 /* An interface for sy_settings_verify(). */
 struct sy_verify_port {
 	const char *name;
-	bool v4, v6; /* it answers for claims of this family */
+	bool v4, v6; /* answers for claims of this family */
 };
-/* Reads the sysctls that keep the kernel from answering for claims on these interfaces, and reports
- * each as a problem. */
+/* Reports as problems the sysctls that prevent the kernel from answering for claims on these
+ * interfaces. */
 void sy_settings_verify(const struct sy_verify_port *port, unsigned ports, bool checks,
                         const struct sy_verify *v);
 
@@ -356,7 +355,7 @@ int sy_checks_open(struct sy_checks **out, struct sy_error *err);
 /* Attaches the programs to lo and these interfaces and replaces those of an earlier process. They
  * outlive this process, as the flow director does, until sy_kernel_cleanup(). */
 int sy_checks_attach(struct sy_checks *c, const int *ifindex, unsigned count, struct sy_error *err);
-/* Attaches programs that other programs have removed or replaced, and sets accept_local again. */
+/* Reattaches programs that other programs have removed or replaced, and sets accept_local again. */
 void sy_checks_verify(struct sy_checks *c, const int *ifindex, unsigned count,
                       const struct sy_verify *v);
 /* Sets the target of a mark; NULL removes it. May be called before sy_checks_attach(). Returns 0 or
