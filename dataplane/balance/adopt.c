@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Restarts and upgrades: decides which sessions of an earlier process continue, and seals the
- * tables for the next process. See docs/design/0007-restart.md.
+ * tables for the next process (docs/design/0007-restart.md).
  */
 #include <arpa/inet.h>
 #include <inttypes.h>
@@ -41,8 +41,8 @@ static bool vport_fits(const struct session_cold *cold, const struct endpoint *e
 	return port > 0 && (first == 0 || (port >= first && port <= last));
 }
 
-/* A crash may have come between the stores of server_answers(): the state follows the splice.
- * Without a PROXY header only spliced sessions are SHIFTED. */
+/* The previous process may have crashed between the stores of server_answers(): derives the state
+ * from the splice. Without a PROXY header only spliced sessions are SHIFTED. */
 static void adopt_splice(struct session *s, const struct session_cold *cold)
 {
 	const struct session_splice *splice = (const struct session_splice *)(cold + 1);
@@ -53,7 +53,7 @@ static void adopt_splice(struct session *s, const struct session_cold *cold)
 		s->state = SESSION_OPENING;
 }
 
-/* Several threads call this at once; it changes nothing but the record. */
+/* Several threads call this at once; it changes only the record. */
 static enum session_result adopt_validate(void *ctx, uint8_t slot, struct session *s,
                                           const struct session_cold *cold, uint32_t idle_s,
                                           struct sy_tuple *client, struct sy_tuple *server)
@@ -67,8 +67,8 @@ static enum session_result adopt_validate(void *ctx, uint8_t slot, struct sessio
 	if (!b->ctl->dictionary.server_found[s->server] ||
 	    !(local ? b->ctl->dictionary.local_found[s->local] : s->local == LOCAL_NONE))
 		return SESSION_UNKNOWN_ID;
-	/* A SNAT session has its VIP side in its pair record; other modes have it in the
-	 * endpoint. */
+	/* A SNAT session has its VIP side in the pair record; in other modes the endpoint has
+	 * it. */
 	const struct sy_addr *vip = snat ? &s[1].client : &e->vip, *addr = snat ? vip : &e->addr;
 	bool pair = s[1].state == SESSION_PAIR_RECORD;
 	if (pair != snat && !(pair && may_be_spliced(e)))
@@ -89,7 +89,7 @@ static enum session_result adopt_validate(void *ctx, uint8_t slot, struct sessio
 		return SESSION_SERVER_GONE;
 	if (b->local_removed[s->local])
 		return SESSION_LOCAL_GONE;
-	/* A one-packet datagram that has no answer by now will not get one. */
+	/* a one-packet datagram without an answer by now will not get one */
 	if (idle_s > session_timeout(service, s) || session_is_one_packet(s))
 		return SESSION_EXPIRED;
 	s->path = SY_PATH_NONE; /* path ids are valid in one process only */
@@ -124,8 +124,8 @@ static uint64_t tables_live(const struct sy_balance *b)
 }
 
 /* Active sessions are those created minus those ended, and the ends of adopted sessions are counted
- * later: they are subtracted here. If `created` grew instead, Prometheus's rate() would show all
- * adopted sessions as new. */
+ * later: subtract these here. If `created` grew instead, Prometheus's rate() would show all adopted
+ * sessions as new. */
 static void count_add(struct sy_balance *b, uint32_t server, uint32_t sessions)
 {
 	uint32_t service = b->endpoint[server].service;
@@ -251,8 +251,8 @@ void sy_balance_hold_snapshots(struct sy_balance *b, bool hold)
 	b->ctl->hold = hold;
 }
 
-/* Validated sessions name no path of an earlier process; trusted ones may until a sweep has visited
- * them. */
+/* Validated sessions have no path id of an earlier process; trusted ones may until a sweep has
+ * visited them. */
 bool sy_balance_is_settled(const struct sy_balance *b)
 {
 	return b->ctl->adoption.found.source != SESSION_SOURCE_HANDED_OVER || retire_swept(b);
@@ -267,7 +267,7 @@ void sy_balance_save(struct sy_balance *b)
 void sy_balance_seal(struct sy_balance *b, uint64_t ticket)
 {
 	if (!b->ctl->dictionary.settled)
-		return; /* the store has not been changed: leave it as it was found */
+		return; /* the store was not changed: leave it as it was */
 	sy_balance_save(b);
 	journal_close(b);
 	saved_unlock(b);
@@ -288,7 +288,7 @@ void adopt_close(struct sy_balance *b)
 		return;
 	if (b->ctl->dictionary.settled)
 		sy_balance_get_totals(b, &t);
-	/* A first start that failed or had no client frees its memory. */
+	/* After a first start that failed or had no client, frees the memory. */
 	if (b->ctl->owner && session_store_found(b->ctl->store)->source == SESSION_SOURCE_NEW &&
 	    t.created == 0)
 		session_store_discard(b->ctl->store);

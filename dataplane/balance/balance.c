@@ -105,7 +105,7 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	return 0;
 }
 
-/* Registers the mark of own packets. */
+/* Registers the mbuf flag of originated packets. */
 static int originated_flag_register(struct sy_balance *b, struct sy_error *err)
 {
 	static const struct rte_mbuf_dynflag flag = {.name = "steelyard_own"};
@@ -116,8 +116,7 @@ static int originated_flag_register(struct sy_balance *b, struct sy_error *err)
 	return 0;
 }
 
-/* How many fragments may wait at a worker: with few packet buffers (--mbufs), a quarter of its part
- * of them. */
+/* Max fragments that wait at a worker: with few packet buffers (--mbufs), a quarter of its part. */
 static unsigned fragments_limit(const struct sy_balance *b)
 {
 	const unsigned part = sy_packet_buffers(b->rt) / (4 * b->workers);
@@ -183,7 +182,7 @@ int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_err
 	b->ctl->lenient = b->ctl->owner;
 	if (rc == 0)
 		rc = config_file_load(b, err);
-	/* A predecessor that still runs still writes its journal; this process applies it after the
+	/* A running predecessor still writes its journal; this process applies it when the
 	 * predecessor has stopped. */
 	if (rc == 0 && b->ctl->owner)
 		rc = journal_load(b, err);
@@ -199,7 +198,7 @@ void balance_tick(void *balance)
 {
 	struct sy_balance *b = balance;
 	uint64_t now = sy_clock_ns();
-	if (!b->ctl->store) /* sealed: it belongs to the successor */
+	if (!b->ctl->store) /* sealed: the successor owns it */
 		return;
 	retire_tick(b);
 	service_tick(b);

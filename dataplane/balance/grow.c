@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Growth of session tables (docs/design/0019-slots.md): a slot's table is doubled when it is nearly
+ * Growth of session tables (docs/design/0019-slots.md): doubles a slot's table when it is nearly
  * full. The control thread reserves memory; the slot's worker copies and indexes the sessions
- * between two bursts. The old table's region is reused once every worker has completed a pass
+ * between two bursts. The old table's region is reused once every worker has completed a sweep
  * since.
  */
 #include "grow.h"
@@ -11,7 +11,7 @@
 #include "end.h"
 
 #define GROW_AT_EIGHTHS 7 /* growth is due when this many eighths of its records are in use */
-/* Time that one tick may take from the workers: a tenth of GROW_PERIOD_MS. */
+/* Max time of the workers per tick: a tenth of GROW_PERIOD_MS. */
 #define GROW_TURN_NS  UINT64_C(2000000)
 #define GROW_AGAIN_NS (10 * UINT64_C(1000000000)) /* wait after a lack of memory */
 #define GROW_BATCH    32                          /* sessions whose cache misses overlap */
@@ -22,7 +22,7 @@ struct move {
 	bool moved;
 };
 
-/* Enters some sessions of the table into the larger one. */
+/* Indexes some sessions of the table in the larger one. */
 static bool move_batch(struct move *m, const struct session_table *t, const uint32_t *record,
                        unsigned count)
 {
@@ -84,7 +84,7 @@ static bool passes_are_over(const struct sy_balance *b)
 	return true;
 }
 
-/* A region left before passes_note() is free once every worker has finished a pass since. */
+/* A region left before passes_note() is free once every worker has finished a sweep since. */
 static void grow_release(struct sy_balance *b)
 {
 	if (b->ctl->growth.leaving && passes_are_over(b)) {
@@ -117,8 +117,8 @@ static int grow_slot(struct sy_balance *b, uint8_t slot)
 	return m.moved ? 0 : -ENOSPC;
 }
 
-/* Sessions of SNAT take two records each and count once, so a slot may be full before the count of
- * sessions says so: then an insertion has found no record. */
+/* SNAT sessions use two records and count once, so a slot may be full before the count of sessions
+ * shows it: then an insertion has failed. */
 static bool slot_is_nearly_full(const struct session_table *t)
 {
 	return __atomic_load_n(&t->refused, __ATOMIC_RELAXED) != 0 ||

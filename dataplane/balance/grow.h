@@ -5,8 +5,8 @@
 #include "balance.h"
 
 /* Doubles the tables of slots that are nearly full, within the growth limit and a bounded time per
- * call. Does nothing while an upgrade is under way, because the successor has mapped the file. The
- * control thread calls it every GROW_PERIOD_MS; balance: struct sy_balance. */
+ * call. Does nothing during an upgrade: the successor has mapped the file. Called by the control
+ * thread every GROW_PERIOD_MS; balance: struct sy_balance. */
 void grow_tick(void *balance);
 #define GROW_PERIOD_MS 20
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Functions that concern the whole balancer: start, periodic tick and stop. */
+/* Functions of the whole balancer: start, periodic tick and stop. */
 #ifndef WHOLE_H
 #define WHOLE_H
 

@@ -35,7 +35,7 @@ size_t address_ranges_bytes(const struct address_ranges *r)
 
 /* ---- look-up --------------------------------------------------------------------------------- */
 
-/* A look-up under way: the entries among which its range is. */
+/* A look-up in progress: the entries that may contain its range. */
 struct search {
 	const struct family *f;
 	const struct sy_addr *addr;
@@ -43,8 +43,8 @@ struct search {
 	uint8_t level, index;
 };
 
-/* The value of the last entry whose start is not above the word; the first one's is not. Without
- * branches that depend on the address: they would be coin tosses. */
+/* The value of the last entry whose start is not above the word; the first entry's start never is.
+ * Branch-free: branches that depend on the address would be mispredicted half the time. */
 static inline uint32_t search_value(const struct search *s)
 {
 	const struct entry *entry = s->f->entry + s->at;
@@ -52,14 +52,15 @@ static inline uint32_t search_value(const struct search *s)
 	for (; n > RANGES_SEARCH_SHORT; n -= n / 2)
 		entry += (entry[n / 2].start <= s->word) * (n / 2);
 	uint32_t at = 0;
-	for (uint32_t i = 1; i < RANGES_SEARCH_SHORT; i++) /* the array has so many more */
+	for (uint32_t i = 1; i < RANGES_SEARCH_SHORT;
+	     i++) /* the array is padded by this many entries */
 		at += (i < n) & (entry[i].start <= s->word);
 	return entry[at].value;
 }
 
 #define LINE_ENTRIES (SY_CACHE_LINE / sizeof(struct entry))
 
-/* The lines of a short search; the middle of a long one. */
+/* Prefetches the lines of a short search; of a long one, the middle. */
 static SY_PREFETCH_INLINE void search_prefetch(const struct search *s)
 {
 	const struct entry *entry = s->f->entry + s->at;
@@ -78,7 +79,7 @@ static inline void search_begin(struct search *s)
 	search_prefetch(s);
 }
 
-/* Notes the word of the next level for one address, whose block has been prefetched. */
+/* Sets the word of the next level for one address, whose block was prefetched. */
 static inline void search_descend(struct search *s)
 {
 	const struct block *b = &s->f->block[s->at];
@@ -102,7 +103,7 @@ static void search_all(struct search *search, unsigned left, const uint32_t *of_
 				continue;
 			}
 			search[stay] = search[k];
-			search[stay].at = value & ~RANGES_CHILD; /* the block, for now */
+			search[stay].at = value & ~RANGES_CHILD; /* the block */
 			__builtin_prefetch(&search[k].f->block[value & ~RANGES_CHILD]);
 			stay++;
 		}
@@ -114,7 +115,7 @@ static void search_all(struct search *search, unsigned left, const uint32_t *of_
 	}
 }
 
-/* Ends look-ups that have begun. */
+/* Completes look-ups that have begun. */
 static void looks_end(const struct address_ranges *r, const struct address_look *look,
                       const struct sy_addr *const *addr, uint32_t *sets, unsigned n)
 {

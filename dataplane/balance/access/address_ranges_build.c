@@ -7,14 +7,14 @@
 
 #include "address_ranges_table.h"
 
-#define ROOT_BITS    16u    /* of the address that the root is indexed by, at least */
-#define ROOT_MOST    20u    /* and at most */
-#define CLASSES      65535u /* at most */
+#define ROOT_BITS    16u    /* min bits of the address that index the root */
+#define ROOT_MOST    20u    /* max bits */
+#define CLASSES      65535u /* max classes */
 #define LEVELS       4u
 #define FILTER_SMALL 8   /* the logarithm of a filter's lines: 16 kB */
-#define FILTER_LEAST 64u /* networks in a filter, at most, if there are few ranges */
+#define FILTER_LEAST 64u /* min limit for networks in a filter, if there are few ranges */
 
-/* An address, its first bit highest. IPv4's 32 bits stand at the top. */
+/* An address, its first bit highest. IPv4's 32 bits are the highest. */
 typedef unsigned __int128 key128;
 
 static key128 key_of(const struct sy_addr *a)
@@ -32,7 +32,7 @@ static inline uint32_t key_word(key128 k, unsigned level)
 	return (uint32_t)(k >> (96 - 32 * level));
 }
 
-/* Whether the words below this level are 0. */
+/* Are the words below this level 0? */
 static inline bool key_ends(key128 k, unsigned level)
 {
 	return level == LEVELS - 1 || (k << (32 * level + 32)) == 0;
@@ -98,7 +98,7 @@ static void *array_grow(void *from, size_t *capacity, size_t need, size_t size)
 	return p;
 }
 
-/* The class of a mask; a new one if need be. CLASSES: too many. */
+/* The class of a mask; allocates a new one if necessary. CLASSES: too many. */
 static unsigned class_of(struct classes *c, uint32_t mask)
 {
 	uint32_t at = mask * UINT32_C(0x9e3779b1) >> 15;
@@ -115,7 +115,7 @@ static unsigned class_of(struct classes *c, uint32_t mask)
 	return c->count - 1;
 }
 
-/* The position in one set's list while all are merged. */
+/* The position in one set's list during the merge. */
 struct cursor {
 	const struct sy_prefix *at, *end;
 	bool inside, over;
@@ -142,7 +142,7 @@ static void cursor_step(struct cursor *c)
 	cursor_settle(c);
 }
 
-/* The part of a list that is of the family. */
+/* The part of a list with addresses of the family. */
 static struct cursor cursor_open(const struct prefix_list *list, bool v4)
 {
 	uint32_t low = 0, high = list->count; /* IPv4 comes first: the first IPv6 one */
@@ -207,7 +207,7 @@ static int cuts_make(const struct prefix_list *sets, unsigned count, bool v4,
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Cuts that become a block of the next level. */
+/* Cuts that become one block of the next level. */
 struct group {
 	uint32_t first, end; /* of the cuts */
 	uint16_t class;      /* before the first one */
@@ -240,7 +240,7 @@ static int entry_add(struct family *f, uint32_t start, uint32_t value)
 	return 0;
 }
 
-/* Writes a group's block; what needs another level is appended to the groups. */
+/* Writes a group's block; appends what needs another level to the groups. */
 static int block_write(struct family *f, const struct cut *cut, struct groups *groups, size_t n)
 {
 	const struct group g = groups->group[n];
@@ -286,7 +286,7 @@ static void *array_settle(size_t len)
 	return p;
 }
 
-/* search_value() may read behind the last entry. */
+/* search_value() may read beyond the last entry */
 static int entries_settle(struct family *f)
 {
 	struct entry *settled = array_settle((f->entries + RANGES_SEARCH_SHORT) * sizeof(*settled));
@@ -299,7 +299,7 @@ static int entries_settle(struct family *f)
 	return 0;
 }
 
-/* About two entries are left to search behind each position. */
+/* About two entries remain to search at each position. */
 static int root_make(struct family *f)
 {
 	unsigned bits = ROOT_BITS;
@@ -327,7 +327,8 @@ static key128 range_last(const struct cuts *cuts, size_t i)
 	return (i + 1 < cuts->count ? cuts->cut[i + 1].at : 0) - 1;
 }
 
-/* The networks of so many bits that have an address in a set; or more than `most`. */
+/* The number of networks of this prefix length with an address in a set; or a number above
+ * `most`. */
 static uint64_t networks_count(const struct cuts *cuts, unsigned bits, uint64_t most)
 {
 	const unsigned shift = 128 - bits;
@@ -345,7 +346,7 @@ static uint64_t networks_count(const struct cuts *cuts, unsigned bits, uint64_t 
 	return count;
 }
 
-/* The length of the smallest networks of which there are no more than `most`. */
+/* The longest prefix length with at most `most` such networks. */
 static unsigned networks_bits(const struct cuts *cuts, bool v4, uint64_t most)
 {
 	unsigned low = 1, high = v4 ? 32 : 128;
@@ -368,7 +369,7 @@ static struct sy_addr key_address(key128 k, bool v4)
 	return a;
 }
 
-/* Enters all networks of so many bits. */
+/* Adds all networks of this prefix length. */
 static void filter_fill(struct filter *f, const struct cuts *cuts, unsigned bits, bool v4)
 {
 	const unsigned shift = 128 - bits;
@@ -383,9 +384,9 @@ static void filter_fill(struct filter *f, const struct cuts *cuts, unsigned bits
 	}
 }
 
-/* The filter has 16 to 32 bits for each network, 64 where it fits the first cache. Networks are as
- * small as they can be without being more than twice the ranges: mostly, they are the sets' hosts.
- * If more than half of all networks would be in it, everybody passes. */
+/* The filter has 16 to 32 bits per network, or 64 if it fits the L1 cache. Networks are as small as
+ * possible while there are at most twice as many as ranges: usually the sets' hosts. If more than
+ * half of all networks would be in it, it lets all addresses pass. */
 static int filter_make(struct filter *f, const struct cuts *cuts, bool v4)
 {
 	const uint64_t most = FILTER_LEAST + 2 * cuts->count;

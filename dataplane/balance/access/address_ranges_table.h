@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The table of address_ranges.h as it lies in memory, for the code that builds it and the code that
+/* Memory layout of the table of address_ranges.h, for the code that builds it and the code that
  * looks addresses up. */
 #ifndef ADDRESS_RANGES_TABLE_H
 #define ADDRESS_RANGES_TABLE_H
@@ -8,9 +8,9 @@
 
 #include "address_ranges.h"
 
-#define RANGES_CHILD UINT32_C(0x80000000) /* in a value: the number of a block follows */
-/* Entries that are all compared: most searches behind the root are shorter. The array of entries
- * has so many more. */
+#define RANGES_CHILD UINT32_C(0x80000000) /* flag in a value: the number of a block follows */
+/* Number of entries compared unconditionally: most searches behind the root are shorter. The array
+ * of entries is padded by this many. */
 #define RANGES_SEARCH_SHORT 8u
 
 struct block {
@@ -22,13 +22,13 @@ struct entry {
 	uint32_t start, value;
 };
 
-/* Which networks have an address in a set. By its hash, a network has a line, four words of it, and
- * two bits of each. One that has no address in a set passes with a chance of some 0.1 %. Two of the
- * words decide nearly all look-ups; the other two are for those that pass these. */
+/* Filter of networks with an address in a set. By its hash, a network has a line, four words of it,
+ * and two bits of each. The chance of a false positive is about 0.1 %. Two of the words decide
+ * nearly all look-ups; the other two are for those that pass these. */
 struct filter {
 	struct filter_line *line;
 	uint64_t lines;   /* in a hash: the line's offset in bytes; the number of lines is 2^n */
-	uint64_t mask[2]; /* of an address as it lies in memory: its network */
+	uint64_t mask[2]; /* mask of an address in memory order: its network */
 };
 
 struct filter_line {
@@ -46,18 +46,18 @@ struct family {
 };
 
 struct address_ranges {
-	bool large;              /* a filter is larger than the first cache: begin look-ups early */
+	bool large;              /* the filter exceeds the L1 cache: begin look-ups early */
 	struct family family[2]; /* [0]: IPv6, [1]: IPv4 */
 	unsigned classes;
 	uint32_t *sets; /* [classes] */
 };
 
-/* All who include this must mean the same hash. DPDK wants this of the processor anyway. */
+/* All users of this header must compute the same hash. DPDK requires SSE4.2 anyway. */
 #if defined(__x86_64__) && !defined(__SSE4_2__)
 #error "needs -msse4.2"
 #endif
 
-/* Of an address' network. */
+/* Hash of an address's network. */
 static inline uint64_t filter_hash(const struct filter *f, bool v4, const struct sy_addr *a)
 {
 	const uint64_t high = v4 ? 0 : a->d[0] & f->mask[0], low = a->d[1] & f->mask[1];
@@ -75,7 +75,7 @@ static inline struct filter_line *filter_line_of(const struct filter *f, uint64_
 	return (struct filter_line *)((uint8_t *)f->line + (hash & f->lines));
 }
 
-/* Two bits of each of two words, by the upper bits of the hash, from the lowest one on: */
+/* Selects two bits in each of two words, by the upper bits of the hash, from the lowest one on: */
 #define FILTER_WORDS 36 /* which word of each four, two bits each */
 #define FILTER_BITS  40 /* which bits of the first word, then of the second, six bits each */
 
@@ -85,7 +85,7 @@ static inline uint64_t filter_rest(uint64_t hash)
 	return hash * UINT64_C(0x9e3779b97f4a7c15) >> 40;
 }
 
-/* Has the word the two bits that h says? In the lowest bit; others may be set, too. */
+/* Has the word both bits that h selects? In the lowest bit; other bits are undefined. */
 static inline uint64_t filter_has(uint64_t word, uint64_t h)
 {
 	return word >> (h & 63) & word >> (h >> 6 & 63);
@@ -108,7 +108,7 @@ static inline void filter_enter(struct filter *f, uint64_t hash)
 	l->word[1][other ^ 1] |= filter_bits(rest >> 12);
 }
 
-/* The look-up of an address of this family; what decides most of them is not prefetched yet. */
+/* Starts the look-up of an address of this family. Does not prefetch. */
 static inline struct address_look address_look_of(const struct address_ranges *r, bool v4,
                                                   const struct sy_addr *a)
 {
@@ -122,7 +122,7 @@ static SY_PREFETCH_INLINE void address_look_prefetch(const struct address_look *
 	__builtin_prefetch(look->line);
 }
 
-/* Begins the look-up of an address: prefetches what decides most of them. */
+/* Starts the look-up of an address, and prefetches the words that decide most look-ups. */
 static inline struct address_look address_look_begin(const struct address_ranges *r,
                                                      const struct sy_addr *a)
 {
@@ -131,7 +131,7 @@ static inline struct address_look address_look_begin(const struct address_ranges
 	return look;
 }
 
-/* 0: the address is in no set, which is so of nearly all that are in none; or 1. */
+/* 0: the address is in no set; true for nearly all that are in none. Otherwise 1. */
 static inline uint64_t address_look_may(const struct address_look *look)
 {
 	const uint64_t h = look->hash >> FILTER_WORDS;
@@ -140,7 +140,7 @@ static inline uint64_t address_look_may(const struct address_look *look)
 	return filter_has(one, h >> 4) & filter_has(other, h >> 16) & 1;
 }
 
-/* The same of all that address_look_may() lets pass. */
+/* The same for look-ups that address_look_may() lets pass. */
 static inline uint64_t address_look_may_still(const struct address_look *look)
 {
 	const uint64_t h = look->hash >> FILTER_WORDS, rest = filter_rest(look->hash);
@@ -149,13 +149,13 @@ static inline uint64_t address_look_may_still(const struct address_look *look)
 	return filter_has(one, rest) & filter_has(other, rest >> 12) & 1;
 }
 
-/* False: the address is in no set. True: it may be in one. */
+/* Returns false if the address is in no set; true if it may be in one. */
 static inline bool address_look_passes(const struct address_look *look)
 {
 	return SY_UNLIKELY(address_look_may(look)) && address_look_may_still(look);
 }
 
-/* Which of n look-ups pass, a bit each. */
+/* Bitmap of the n look-ups that pass. */
 static inline uint64_t address_looks_pass(const struct address_look *look, unsigned n)
 {
 	uint64_t may = 0, pass = 0;
@@ -167,7 +167,7 @@ static inline uint64_t address_looks_pass(const struct address_look *look, unsig
 	return pass;
 }
 
-/* Goes on with a look-up that passes: prefetches what address_ranges_find() reads next. */
+/* Continues a look-up that passes: prefetches what address_ranges_find() reads next. */
 static SY_PREFETCH_INLINE void address_look_go_on(const struct address_ranges *r,
                                                   const struct sy_addr *a)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Builds an access list from its message: rte_acl's contexts, one for each family. */
+/* Builds an access list from its message: rte_acl contexts, one per family. */
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ typedef Steelyard__Forwarder__V1__AccessList pb_list;
 typedef Steelyard__Forwarder__V1__AccessRule pb_rule;
 
 #define CONDITIONS_MAX 8192u       /* of a list: combinations of a rule's prefixes and ports */
-#define CONTEXT_BYTES  (64u << 20) /* of one of rte_acl's, at most */
+#define CONTEXT_BYTES  (64u << 20) /* max size of an rte_acl context */
 
 /* The fields of struct access_key. Groups of four bytes have one input index. */
 enum { FIELD_PROTO, FIELD_SETS, FIELD_SPORT, FIELD_DPORT, FIELD_CLIENT, FIELDS4, FIELDS6 = 8 };
@@ -85,7 +85,7 @@ static int condition_from(struct build *b, unsigned rule, const Steelyard__Forwa
 	return condition_add(b, v4, condition, err);
 }
 
-/* Any client that is in the set of this mask; 0: any at all. */
+/* Any client in the set of this mask; 0: any client. */
 static int condition_set(struct build *b, uint32_t set, struct acl_rule *condition,
                          struct sy_error *err)
 {
@@ -100,7 +100,7 @@ static int condition_set(struct build *b, uint32_t set, struct acl_rule *conditi
 	return rc;
 }
 
-/* The combinations of one range of ports with the rule's clients. */
+/* Adds the combinations of one port range with the rule's clients. */
 static int rule_add_clients(struct build *b, unsigned rule, uint32_t sets,
                             struct acl_rule *condition, struct sy_error *err)
 {
@@ -115,7 +115,7 @@ static int rule_add_clients(struct build *b, unsigned rule, uint32_t sets,
 	return rc;
 }
 
-/* The sets that a rule names, a bit each. */
+/* Bitmap of the sets that a rule names. */
 static int rule_sets(const struct build *b, unsigned rule, uint32_t *sets, struct sy_error *err)
 {
 	const pb_rule *pb = b->pb->rules[rule];

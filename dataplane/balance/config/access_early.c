@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which sources the flow directors drop before a worker sees their packets: those that the leading
- * rules of the list for all services drop by their source alone. The first rule of another kind
- * ends what is told: it might accept, count or log a packet of a later rule's sources. A thread
- * finds the sources if they are many; if lists change meanwhile, another one follows.
+ * Sources that the flow directors drop before a worker sees their packets: those that the leading
+ * rules of the list for all services drop by source alone. The first rule of another kind ends the
+ * list: it might accept, count or log packets of a later rule's sources. A background thread
+ * computes many sources; if lists change meanwhile, it runs again.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,9 +12,9 @@
 #include "job.h"
 #include "sy_runtime.h"
 
-/* A shorter IPv4 prefix would take the director long; workers drop its packets. */
+/* A shorter IPv4 prefix would take the director too long; workers drop its packets. */
 #define SHORTEST4 8u
-/* With more prefixes a thread finds the sources. */
+/* With more prefixes, a background thread computes the sources. */
 #define AT_ONCE 16384u
 
 struct sources {
@@ -48,7 +48,7 @@ static bool rule_is_plain(const Steelyard__Forwarder__V1__AccessRule *r)
 	       !r->protocol && r->n_ports == 0 && !r->log_every && r->n_from + r->n_from_sets > 0;
 }
 
-/* How many prefixes the rule drops, if it drops by source alone; they are added unless `to` is
+/* The number of prefixes that the rule drops, if it drops by source alone. Adds them unless `to` is
  * NULL. */
 static size_t rule_sources(const struct access_version *v,
                            const Steelyard__Forwarder__V1__AccessRule *r, struct sources *to)
@@ -96,7 +96,7 @@ static size_t run_end(const struct sources *s, size_t at)
 	return at < s->count ? at : s->count;
 }
 
-/* Writes two runs that follow each other to `out` as one. */
+/* Merges two adjacent runs into `out`. */
 static void runs_merge(const struct sources *s, size_t at, size_t middle, size_t end,
                        struct sy_blocked *out)
 {
@@ -107,8 +107,7 @@ static void runs_merge(const struct sources *s, size_t at, size_t middle, size_t
 	}
 }
 
-/* Sets are sorted already, each family for itself: these few runs are merged until one is left. 0
- * or -ENOMEM. */
+/* Sorts the sources. Sets are sorted per family: merges these few runs. Returns 0 or -ENOMEM. */
 static int sources_sort(struct sources *s)
 {
 	while (run_end(s, 0) < s->count) {
@@ -126,11 +125,11 @@ static int sources_sort(struct sources *s)
 	return 0;
 }
 
-/* Removes what lies within another one. A network that covers others comes before them, but for
- * IPv4 ones between: they are of another family than an IPv6 network around them. */
+/* Removes networks within another one. A network precedes those it covers, except that IPv4
+ * networks may be in between: an IPv6 network around them is of another family. */
 static void sources_merge(struct sources *s)
 {
-	size_t kept = 0, covering[2] = {SIZE_MAX, SIZE_MAX}; /* by family: the last kept */
+	size_t kept = 0, covering[2] = {SIZE_MAX, SIZE_MAX}; /* by family: the last one kept */
 	for (size_t i = 0; i < s->count; i++) {
 		const bool v4 = sy_addr_is_v4(&s->at[i].addr);
 		if (covering[v4] != SIZE_MAX && source_covers(&s->at[covering[v4]], &s->at[i].addr))
@@ -141,7 +140,7 @@ static void sources_merge(struct sources *s)
 	s->count = kept;
 }
 
-/* The list for all services, which the caller frees; NULL: there is none, or *rc is -ENOMEM. */
+/* The list for all services, to be freed by the caller. NULL: none, or *rc is -ENOMEM. */
 static Steelyard__Forwarder__V1__AccessList *list_unpack(const struct access_version *v, int *rc)
 {
 	*rc = 0;
@@ -154,7 +153,7 @@ static Steelyard__Forwarder__V1__AccessList *list_unpack(const struct access_ver
 	return pb;
 }
 
-/* How many prefixes its leading rules drop. */
+/* The number of prefixes that its leading rules drop. */
 static size_t list_count(const struct access_version *v,
                          const Steelyard__Forwarder__V1__AccessList *pb)
 {
@@ -164,7 +163,7 @@ static size_t list_count(const struct access_version *v,
 	return count;
 }
 
-/* The sources to be dropped early; NULL: no memory. Any thread. */
+/* The sources to drop early. Returns NULL without memory. Any thread. */
 static struct sy_blocked_list *sources_find(const struct access_version *v)
 {
 	struct sources s = {0};
@@ -194,7 +193,7 @@ static size_t sources_count(const struct access_version *v)
 	return count;
 }
 
-/* found: the caller's; NULL: no memory. */
+/* Passes the sources to the flow directors and frees them; NULL: no memory. */
 static void sources_tell(struct sy_balance *b, struct sy_blocked_list *found)
 {
 	struct access_model *m = b->ctl->access;
@@ -208,17 +207,18 @@ static void sources_tell(struct sy_balance *b, struct sy_blocked_list *found)
 	if (rc == 0)
 		return;
 	found = sy_blocked_list_make(NULL, 0);
-	if (found) /* none, instead of some that are no longer in the list */
+	if (found) /* block none: a stale list may have sources that are no longer in the access
+	              list */
 		sy_sources_block(b->rt, found, false);
 	sy_blocked_list_drop(found);
 }
 
 /* ---- many sources ---------------------------------------------------------------------------- */
 
-/* A thread's work. */
+/* State of the background thread. */
 struct access_blocking {
 	struct sy_balance *b;
-	struct access_version v; /* held: its sets, and the list for all services */
+	struct access_version v; /* referenced: its sets, and the list for all services */
 	struct sy_blocked_list *found;
 	bool changed; /* lists or sets have changed since */
 	struct job job;
@@ -241,12 +241,12 @@ static void blocking_done(void *blocking)
 	sources_tell(b, k->found);
 	access_version_drop(b, &k->v);
 	set_data_collect(b);
-	if (k->changed) /* a transaction may be open: what it has so far is not accepted */
+	if (k->changed) /* a transaction may be open, whose changes are not accepted yet */
 		version_block(b, m->touched ? &m->before : &m->now);
 	free(k);
 }
 
-/* False: there is no thread, or no memory. */
+/* Returns false without a thread or memory. */
 static bool blocking_begin(struct sy_balance *b, const struct access_version *v)
 {
 	struct access_model *m = b->ctl->access;
@@ -283,7 +283,7 @@ static void version_block(struct sy_balance *b, const struct access_version *v)
 		m->blocking->changed = true;
 		return;
 	}
-	/* What was blocked by an earlier process is removed once this one has settled. */
+	/* blocks of an earlier process are removed once this one has settled */
 	if (b->ctl->model->settled && sources_count(v) > AT_ONCE && blocking_begin(b, v))
 		return;
 	sources_tell(b, sources_find(v));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Lists with `existing: end`: when workers ask about existing sessions, and how many have ended. */
+/* Lists with `existing: end`: when workers re-evaluate existing sessions, and how many have
+ * ended. */
 #include <inttypes.h>
 
 #include "access_model.h"
@@ -59,7 +60,7 @@ void access_ended_log(struct sy_balance *b)
 		const uint64_t sum = ended_sum(b, id), before = l->ended_seen;
 		l->ended_seen = sum;
 		if (sum == l->ended_logged || sum != before)
-			continue; /* nothing, or more of them may follow at once */
+			continue; /* none, or more may follow at once */
 		sy_log(SY_LOG_INFO, "access",
 		       "list %s: %" PRIu64 " sessions that it no longer accepts have ended",
 		       l->name, sum - l->ended_logged);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Access lists in the configuration. A list is an immutable object; a transaction replaces whole
- * lists, and the version before it stays until the transaction has ended. Workers see one struct
+ * lists, and the previous version stays until the transaction has ended. Workers read one struct
  * access, which is replaced as a whole.
  */
 #include "access_model.h"
@@ -23,8 +23,8 @@ static uint64_t counter_sum(const struct sy_balance *b, uint32_t counter)
 	return sum;
 }
 
-/* A counter that no list holds; ACCESS_COUNTERS: none. One that was given back is taken again as
- * late as possible, as workers may still use the list that had it. */
+/* Allocates a counter; ACCESS_COUNTERS: none is free. A freed counter is reused as late as
+ * possible: workers may still use its list. */
 static uint32_t counter_take(struct access_model *m)
 {
 	for (uint32_t tried = 0; tried < ACCESS_COUNTERS; tried++) {
@@ -56,7 +56,7 @@ static uint32_t outsiders_of(const struct access_list *l)
 	return rule < l->rules ? l->rule[rule].counter : l->counter;
 }
 
-/* Gives each rule of a list a counter: that of the same rule of the list that it replaces, or a new
+/* Assigns each rule of a list a counter: that of the same rule of the replaced list, or a new
  * one. */
 static int counters_take(struct sy_balance *b, struct model_list *l, const struct model_list *old)
 {
@@ -109,7 +109,7 @@ static void list_free_shell(struct model_list *l)
 	free(l);
 }
 
-/* One version less has the list. */
+/* Drops one version's reference to the list. */
 static void list_drop(struct sy_balance *b, struct model_list *l)
 {
 	if (!l || --l->holders > 0)
@@ -135,7 +135,7 @@ static int list_pack(struct model_list *l, const pb_list *pb)
 	l->base = calloc(pb->n_rules + 1, sizeof(*l->base));
 	if (!l->packed || !l->rule_hash || !l->base)
 		return -ENOMEM;
-	for (size_t i = 0; i < pb->n_rules; i++) { /* packed[] has room for each rule alone */
+	for (size_t i = 0; i < pb->n_rules; i++) { /* packed[] has space for any single rule */
 		Steelyard__Forwarder__V1__AccessRule rule = *pb->rules[i];
 		rule.name = (char *)protobuf_c_empty_string; /* renamed, it keeps its count */
 		size_t len = steelyard__forwarder__v1__access_rule__pack(&rule, l->packed);
@@ -155,7 +155,7 @@ static int names_check(const pb_list *pb, struct sy_error *err)
 	return rc;
 }
 
-/* ACCESS_LISTS: there is none. */
+/* Returns ACCESS_LISTS if there is none. */
 static unsigned list_find(const struct access_version *v, const char *name)
 {
 	for (unsigned id = 0; id < ACCESS_LISTS; id++)
@@ -183,7 +183,7 @@ int access_list_put(struct sy_balance *b, const pb_list *pb, struct sy_error *er
 		return rc;
 	access_touch(m);
 	unsigned id = list_find(&m->now, pb->name);
-	if (id == ACCESS_LISTS) /* an id that this transaction frees is still in use */
+	if (id == ACCESS_LISTS) /* ids freed by this transaction are still in use */
 		for (id = 0; id < ACCESS_LISTS && (m->now.list[id] || m->before.list[id]); id++)
 			;
 	if (id == ACCESS_LISTS)
@@ -284,7 +284,7 @@ static int deletions_check(struct sy_balance *b, struct sy_error *err)
 	return 0;
 }
 
-/* What workers see of a version; *out NULL: there are no lists. */
+/* Builds the workers' view of a version; *out NULL: no lists. */
 static int access_make(const struct access_version *v, const struct access_version *also,
                        struct access **out)
 {

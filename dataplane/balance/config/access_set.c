@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Named sets of prefixes in the configuration. A set is an immutable object; its bit in masks stays
- * when it is put again, so lists that name it need no change. All sets of a version share one
+ * when it is replaced, so that lists with the set do not change. All sets of a version share one
  * table.
  */
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 typedef Steelyard__Forwarder__V1__AccessSet pb_set;
 
-#define MESSAGE_PREFIXES 4096u /* of a set in a message, at most */
+#define MESSAGE_PREFIXES 4096u /* max prefixes of a set in a message */
 
 int access_name_check(const char *what, const char *name, struct sy_error *err)
 {
@@ -50,7 +50,7 @@ static void ranges_free(void *ranges)
 	address_ranges_free(ranges);
 }
 
-/* b: workers may still use the table; NULL: there are none. */
+/* b: workers may still use the table; NULL: they do not. */
 static void ranges_drop(struct sy_balance *b, struct model_ranges *r)
 {
 	if (!r || --r->holders > 0)
@@ -88,7 +88,7 @@ void access_sets_destroy(struct access_version *v)
 static int set_pack(struct model_set *s, const pb_set *pb, struct sy_error *err)
 {
 	pb_set kept = *pb;
-	kept.missing = 0; /* found out anew by each process */
+	kept.missing = 0; /* determined again by each process */
 	s->packed_len = steelyard__forwarder__v1__access_set__get_packed_size(&kept);
 	s->packed = malloc(s->packed_len + 1);
 	if (!s->packed)
@@ -121,7 +121,7 @@ static int set_read(struct model_set *s, const pb_set *pb, struct sy_error *err)
 	return 0;
 }
 
-/* A set whose prefixes came before the transaction. */
+/* Reads a set whose prefixes came before the transaction. */
 static int set_read_data(struct sy_balance *b, struct model_set *s, const pb_set *pb,
                          struct sy_error *err)
 {
@@ -158,7 +158,7 @@ int access_set_put(struct sy_balance *b, const pb_set *pb, struct sy_error *err)
 		               pb->n_prefixes, MESSAGE_PREFIXES);
 	access_touch(m);
 	unsigned bit = access_set_find(&m->now, pb->name);
-	if (bit == ADDRESS_SETS) /* lists that this transaction replaces may use a freed bit */
+	if (bit == ADDRESS_SETS) /* lists replaced by this transaction may use a freed bit */
 		for (bit = 0; bit < ADDRESS_SETS && (m->now.set[bit] || m->before.set[bit]); bit++)
 			;
 	if (bit == ADDRESS_SETS)
@@ -277,7 +277,7 @@ int access_build_begin(struct sy_balance *b, void (*ready)(void *ctx), void *ctx
 		return build_fail(-ENOMEM, err);
 	build_init(m, m->build);
 	if (job_begin(&m->build->job, b->rt, sets_build, ready, m->build, ctx) < 0)
-		sets_build(m->build); /* no thread: at once */
+		sets_build(m->build); /* no thread: do it here */
 	return m->build->job.running;
 }
 
@@ -317,7 +317,7 @@ int access_sets_check(struct access_model *m, struct sy_error *err)
 	s->built = NULL;
 	access_build_drop(m);
 	r->holders = 1;
-	ranges_drop(NULL, m->now.ranges); /* the version before holds it */
+	ranges_drop(NULL, m->now.ranges); /* the previous version references it */
 	m->now.ranges = r;
 	return 0;
 }

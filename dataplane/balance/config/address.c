@@ -23,8 +23,9 @@ uint8_t address_kind(struct sy_balance *b, const struct sy_addr *addr)
 	return ADDRESS_KIND(data);
 }
 
-/* An address that another host has can still be taken from the kernel. No check while the
- * configuration is loaded at a start: the address was accepted before. */
+/* Checks the use of an address by this host or network. An address that another host uses may be
+ * claimed later. No check while the configuration is loaded at a start: the address was accepted
+ * before. */
 static int address_check_use(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
                              struct sy_error *err)
 {
@@ -44,7 +45,8 @@ static int address_check_use(struct sy_balance *b, const struct sy_addr *addr, u
 		       NEIGHBOUR_FOUND_VALUES(found, text));
 		return 0;
 	default:
-		return 0; /* this host's own addresses cannot be claimed; that error says why */
+		return 0; /* the host's own addresses cannot be claimed; that error gives the reason
+		           */
 	}
 }
 
@@ -102,8 +104,8 @@ void address_collect(struct sy_balance *b)
 	}
 }
 
-/* Gives each bucket of clients the local address with the highest hash of both (rendezvous
- * hashing), so that few clients change theirs when an address is added or removed. */
+/* Assigns each bucket of clients the local address with the highest hash of both (rendezvous
+ * hashing), so that few clients change address when one is added or removed. */
 static void locals_distribute(struct local_set *set)
 {
 	for (unsigned n = 0; n < LOCAL_BUCKETS && set->count > 1; n++) {
@@ -141,8 +143,8 @@ static int publish_locals(struct sy_balance *b, bool v4)
 	return 0;
 }
 
-/* Publishes the sources from which no session may begin: the configured addresses, and the host's
- * own. An address of both is in the set twice. */
+/* Publishes the sources that may not begin sessions: configured addresses, and the host's own.
+ * Addresses that are both are in the set twice. */
 static int publish_own_sources(struct sy_balance *b)
 {
 	const uint32_t version = sy_own_sources_version(b->rt);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* State that only the control thread reads and writes. Workers do not include this header. */
+/* State private to the control thread. Workers do not include this header. */
 #ifndef CONTROL_PLANE_H
 #define CONTROL_PLANE_H
 
@@ -27,11 +27,11 @@ struct journal {
 
 /* See id_dictionary.c. */
 struct id_dictionary {
-	bool settled;        /* from now on the dictionary follows the configuration */
+	bool settled;        /* the dictionary follows the configuration from now on */
 	uint32_t *claimable; /* reserved server ids by meaning; until id_dictionary_settle() */
 	uint32_t claimables;
-	/* By id: an earlier process's sessions use it with the meaning that it has now. Readers:
-	 * also the threads of adoption. */
+	/* By id: sessions of an earlier process use it with its current meaning. Readers: also
+	 * adoption threads. */
 	bool *server_found;
 	bool local_found[SESSION_LOCALS];
 };
@@ -43,7 +43,7 @@ struct adoption {
 	uint64_t count[SESSION_RESULT_COUNT];
 };
 
-/* A host that answered for an address when the forwarder took it. */
+/* A host that answered for an address when the forwarder claimed it. */
 struct neighbour_found {
 	struct sy_addr addr;
 	uint8_t mac[6];
@@ -59,7 +59,7 @@ struct neighbour_found {
 	        (f)->mac[4], (f)->mac[5]
 
 struct control_plane {
-	struct session_store *store; /* NULL once sealed: it belongs to a successor */
+	struct session_store *store; /* NULL once sealed: owned by a successor */
 	struct model *model;
 	struct early *early;
 	struct access_model *access;
@@ -67,36 +67,37 @@ struct control_plane {
 	struct shaping_model *shaping;
 	struct control *control;
 	struct table_cache *table_cache; /* tables shared by services */
-	struct retired *retired;         /* ids that sessions may still hold, oldest first */
+	struct retired *retired;         /* ids that sessions may still refer to, oldest first */
 	struct attacks *attacks;
 	struct watch *watch;
-	struct samples *samples; /* NULL: none was asked for yet */
+	struct samples *samples; /* NULL: not requested yet */
 	bool owner;       /* this process, not a predecessor, owns store and state directory */
 	bool served;      /* the control socket has been opened */
 	bool unsaved;     /* the accepted configuration is newer than the last snapshot */
 	bool save_failed; /* the last attempt to save it failed */
 	struct sy_error save_error;             /* the reason */
 	struct neighbour_found neighbour_found; /* the latest one */
-	bool hold;                              /* no snapshot is written for now */
-	/* Of a start without a predecessor: settings of a newer version in the saved configuration
-	 * have no effect. Otherwise they are refused. */
+	bool hold;                              /* suspend snapshots */
+	/* Start without a predecessor: newer settings in the saved configuration are ignored.
+	 * Otherwise they are refused. */
 	bool lenient;
 	struct newer newer; /* those found */
 	uint64_t saved_ns;  /* time of the last snapshot */
 	struct journal journal;
-	int state_lock; /* lock on the state directory; −1: not held */
+	int state_lock; /* lock on the state directory; −1: none */
 	struct id_dictionary dictionary;
 	struct adoption adoption;
 	uint64_t alive_ns;             /* when session_store_alive() was last called */
 	uint64_t sealed_live;          /* number of sessions when the store was sealed */
 	struct sy_balance_totals gone; /* totals of servers whose ids are free again */
-	uint32_t own_version;          /* sy_own_sources_version() of what is published */
+	uint32_t own_version;          /* sy_own_sources_version() of the published set */
 	uint32_t path_generation;      /* route generation that the endpoints' paths are from */
 	struct {
-		uint8_t at;             /* the slot to look at next */
-		unsigned left, leaving; /* regions that tables left; those that wait for passes */
+		uint8_t at; /* next slot to check */
+		unsigned left,
+		        leaving; /* regions that tables have left; those waiting for passes */
 		uint64_t passes[SY_MAX_WORKERS];
-		uint64_t retry_ns; /* no attempt before: memory was missing */
+		uint64_t retry_ns; /* earliest next attempt after a lack of memory */
 		uint64_t grown;    /* tables grown so far */
 	} growth;                  /* see grow.c */
 	struct {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which ports of a VIP have a service. A service counts from its publishing
- * until its id is free: until then the ends of its sessions are answered. What
- * the flow directors do not know yet is left to the workers, except a new
- * service of a VIP whose ports they know: early_flush() adds it at once.
- * With unknown_ports other than drop, workers answer, and nothing is dropped early.
+ * Which ports of a VIP have a service, for early drops. A service counts from its publishing until
+ * its id is free: until then the ends of its sessions are answered. Workers handle ports that the
+ * flow directors do not have yet, except a new service of a VIP whose ports they have:
+ * early_flush() adds it at once. With unknown_ports other than drop, workers answer, and nothing is
+ * dropped early.
  */
 #include "early.h"
 
@@ -22,8 +22,8 @@ struct early_vip {
 	struct sy_addr addr;
 	unsigned count, capacity;
 	struct sy_port_range *range;
-	uint32_t *id; /* of each range's service */
-	bool due;     /* on the list of those that the flow directors must be told of */
+	uint32_t *id; /* on the list of VIPs to update in the flow directors */
+	bool due;     /* the flow directors drop ports outside an earlier list of ranges */
 	bool told;    /* they drop what is not in an earlier list of ranges */
 };
 
@@ -121,10 +121,10 @@ static void vip_due(struct early *e, struct early_vip *v)
 	v->due = true;
 }
 
-/* Nothing to this VIP is dropped early. */
+/* Ends early drops for this VIP. */
 static void vip_open(struct sy_balance *b, struct early_vip *v)
 {
-	/* Workers answer; the process before this one may have dropped. */
+	/* workers answer; an earlier process may have dropped early */
 	const bool answers = b->options.unknown_ports != SY_UNAVAILABLE_DROP;
 	if ((v->told || answers) && address_is_known(b, &v->addr))
 		sy_address_serve(b->rt, &v->addr, NULL, 0);
@@ -178,8 +178,7 @@ void early_address_changed(struct sy_balance *b, const struct sy_addr *addr)
 	vip_due(b->ctl->early, v);
 }
 
-/* Servers' packets to a local address that was this VIP's belong to sessions.
- */
+/* Is the VIP a local address too? Servers' packets to it belong to sessions. */
 static bool is_local_too(const struct model *m, const struct sy_addr *addr)
 {
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
@@ -212,7 +211,7 @@ static void vip_tell(struct sy_balance *b, struct early_vip *v)
 	e->complained = true;
 }
 
-/* Takes one off the list; the last one moves to its place. */
+/* Updates a VIP and removes it from the list; the last one fills its place. */
 static void due_handle(struct sy_balance *b, unsigned at)
 {
 	struct early *e = b->ctl->early;

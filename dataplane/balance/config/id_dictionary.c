@@ -2,13 +2,13 @@
 /*
  * Ids keep their meaning across processes. The tables' file has a dictionary of their meanings. At
  * a start the forwarder reserves the ids in it. A server or local address that is configured with
- * the same meaning takes its id back, and with it the sessions that refer to the id.
+ * the same meaning gets its id back, and with it the sessions that refer to the id.
  *
- *     free ──take──▶ configured ──leave──▶ retired ──sweeps──▶ free        while workers run
- *     reserved ──take──▶ configured ──leave──▶ reserved       until id_dictionary_settle()
+ *     free ──alloc──▶ configured ──leave──▶ retired ──sweeps──▶ free        while workers run
+ *     reserved ──alloc──▶ configured ──leave──▶ reserved     until id_dictionary_settle()
  *
- * An id gets its name before a session can hold the id, and keeps it until no session can: an id
- * without a name may be given to any server.
+ * An id gets its name before any session refers to it, and keeps it until none does: an id without
+ * a name may be allocated to any server.
  */
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Does not rewrite a correct name: it would be torn for a moment, and sessions may rely on it. */
+/* Does not rewrite a correct name: it would be torn for a moment, and sessions may depend on it. */
 void id_dictionary_put_server(struct sy_balance *b, uint32_t id)
 {
 	const struct endpoint *e = &b->endpoint[id];
@@ -54,8 +54,7 @@ static bool is_reserved(const struct sy_balance *b, uint32_t id)
 	return b->ctl->dictionary.server_found[id] && b->endpoint[id].service == SERVICE_NONE;
 }
 
-/* Orders by the ids' meaning: the fields before `service`, then the service's ports, protocol and
- * mode. */
+/* Orders by meaning: the fields before `service`, then the service's ports, protocol and mode. */
 static int meaning_compare(const struct endpoint *a, const struct endpoint *b)
 {
 	int order = memcmp(a, b, offsetof(struct endpoint, service));
@@ -93,7 +92,7 @@ static void endpoint_reserve(struct sy_balance *b, uint32_t id,
 	};
 }
 
-/* All ids below the highest name were handed out before: they are now free or reserved. */
+/* All ids below the highest name were allocated before: they are now free or reserved. */
 static void pool_reserve(struct sy_balance *b)
 {
 	struct id_pool *pool = &b->ctl->model->server_ids;
@@ -101,7 +100,7 @@ static void pool_reserve(struct sy_balance *b)
 	uint32_t top = session_servers(b->ctl->store), kept = 0;
 	if (top > b->options.max_servers)
 		top = b->options.max_servers;
-	pool->limit = top; /* a dictionary that could not grow has no further names */
+	pool->limit = top; /* a dictionary that could not grow has no names above */
 	while (top > pool->fresh && !session_server_named(b->ctl->store, top - 1, &name))
 		top--;
 	for (uint32_t id = top; id-- > pool->fresh;) {
@@ -127,9 +126,9 @@ static bool id_is_removed(const struct sy_balance *b, uint32_t id)
 }
 
 /* A successor reads a snapshot from before some names were marked removed, and meanwhile its
- * predecessor may give ids without a name to other servers. While it is not the owner, the
- * successor's configuration may therefore claim marked ids too, to avoid taking any other. When the
- * journal is applied, marked ids are excluded. */
+ * predecessor may allocate ids without a name to other servers. While it is not the owner, its
+ * configuration may therefore claim marked ids too, so as not to allocate others. Once the journal
+ * is applied, marked ids are excluded. */
 static int claimable_list(struct sy_balance *b)
 {
 	struct id_dictionary *n = &b->ctl->dictionary;
@@ -207,7 +206,7 @@ static uint32_t id_find_reserved(const struct sy_balance *b, bool removed)
 
 /* Evicts a reserved id. While the configuration is read, ids may run out because of servers that
  * were added and removed in between. A complete configuration matters more than one server's
- * sessions; validation never takes them for another server's. */
+ * sessions; validation never assigns these to another server. */
 static uint32_t id_evict(struct sy_balance *b)
 {
 	struct id_dictionary *n = &b->ctl->dictionary;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ids of servers, services and local addresses: their meaning, also across restarts, and when they
- * become free again. Control thread only. */
+/* Ids of servers, services and local addresses: their meaning, even across restarts, and when they
+ * become free. Control thread only. */
 #ifndef IDS_H
 #define IDS_H
 
@@ -10,11 +10,11 @@
 
 enum retired_kind { RETIRED_SERVER, RETIRED_SERVICE, RETIRED_LOCAL };
 
-/* Frees the id once sweeps have ended all sessions that hold it. */
+/* Frees the id once sweeps have ended all sessions that refer to it. */
 void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id);
-/* The id is used again: cancels retire_id(). */
+/* The id is in use again: cancels retire_id(). */
 void retire_forget(struct sy_balance *b, enum retired_kind kind, uint32_t id);
-/* Whether every worker has swept all its sessions and renewed their paths. */
+/* Has every worker swept all its sessions and renewed their paths? */
 bool retire_swept(const struct sy_balance *b);
 /* Frees the ids that are due; renews endpoints' paths after a change of routes. Called every
  * RETIRE_PERIOD_MS. */
@@ -39,25 +39,25 @@ int id_dictionary_reserve(struct sy_balance *b, struct sy_error *err);
  * the journal does the same. This call gives such servers the id that they had last, so they keep
  * their sessions. */
 void id_dictionary_claim(struct sy_balance *b);
-/* Called when the sessions found have been validated or are trusted: the dictionary then describes
- * this configuration, and reserved ids that no server took are retired. */
+/* Call when the sessions found were validated or are trusted: the dictionary then describes this
+ * configuration, and reserved ids that no server claimed are retired. */
 void id_dictionary_settle(struct sy_balance *b);
 void id_dictionary_close(struct sy_balance *b);
-/* Write a configured id's name, once settled. */
+/* Write the name of a configured id, once settled. */
 void id_dictionary_put_server(struct sy_balance *b, uint32_t id);
 void id_dictionary_put_local(struct sy_balance *b, uint8_t id);
 
-/* Returns an id for a server that is being configured: its old one if it has one. Stores e as the
- * id's endpoint. UINT32_MAX: no id is left. */
+/* Allocates an id for a server that is being configured: its old one if it has one. Stores e as the
+ * id's endpoint. Returns UINT32_MAX if none is left. */
 uint32_t server_id_alloc(struct sy_balance *b, const struct endpoint *e);
-/* For an id that the transaction took but does not publish. */
+/* For an id that the transaction allocated but does not publish. */
 void server_id_return(struct sy_balance *b, uint32_t id);
 /* For an id whose server was published and is now removed. */
 void server_id_leave(struct sy_balance *b, uint32_t id);
-/* For an id that no session holds any more. */
+/* For an id to which no session refers any more. */
 void server_id_free(struct sy_balance *b, uint32_t id);
 
-/* The same for local addresses. An id that is not free yet is found only by its own address.
+/* The same for local addresses. An id that is not free yet is reused only for its own address.
  * MAX_LOCALS: none is left. */
 unsigned local_id_find(const struct sy_balance *b, const struct sy_addr *addr);
 void local_id_publish(struct sy_balance *b, uint8_t id);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Work that takes the control thread too long: a thread does it, and the control thread goes on.
+ * Work that would block the control thread for too long: a background thread does it.
  *
- * Control thread only, but for work(), which sees nothing else that changes meanwhile.
+ * Control thread only, except work(), which must not access anything that changes meanwhile.
  */
 #ifndef JOB_H
 #define JOB_H
@@ -21,11 +21,11 @@ struct job {
 	void *work_ctx, *done_ctx;
 };
 
-/* 0: done() will be called once work() has returned, unless job_wait() is called before; or a
- * negative errno. The job must stay where it is until then. */
+/* Returns 0: done() is called once work() has returned, unless job_wait() is called before; or a
+ * negative errno. The job must not move until then. */
 int job_begin(struct job *j, struct sy_runtime *rt, void (*work)(void *work_ctx),
               void (*done)(void *done_ctx), void *work_ctx, void *done_ctx);
-/* Waits for work() instead; done() is not called. Nothing if it has been, or none has begun. */
+/* Waits for work() instead of done(). Does nothing if done() was called, or no job has begun. */
 void job_wait(struct job *j);
 
 #endif

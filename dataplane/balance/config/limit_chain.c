@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which limits concern a server: those that name all services, its VIP, its service or itself. An
- * index leads from each of these to the limits that name it; servers with the same limits share a
- * chain.
+ * Which limits apply to a server: those that name all services, its VIP, its service or itself. An
+ * index maps each of these to the limits that name it; servers with the same limits share a chain.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -120,7 +119,7 @@ int limit_concerns_check(struct limit_model *m, struct sy_error *err)
 	return 0;
 }
 
-/* Visits the nodes that a transaction's limits name; there may be many others. */
+/* Visits the nodes that the transaction's limits name; there may be many others. */
 static void concerns_untouch(struct limit_model *m, const struct model_limit *l)
 {
 	for (unsigned i = 0; l && i < l->concerns; i++) {
@@ -219,8 +218,8 @@ static uint32_t chain_flow(const struct limit_chain *c)
 	return c->sides & (LIMITED_QUEUED(0) | LIMITED_QUEUED(1)) ? c->lead + 1u : FLOW_DIRECT;
 }
 
-/* A limit that asks for the event device is in this chain, too. If its packets get there by several
- * flows, several workers may use its bucket at once. */
+/* Notes that a limit with the event device is in this chain too. If its packets get there by
+ * several flows, several workers may use its bucket at once. */
 static void flow_note(struct sy_balance *b, uint16_t id, uint32_t flow, bool now)
 {
 	struct limit_state *state = &b->ctl->limits->state[id];
@@ -240,7 +239,7 @@ static void chain_note(struct sy_balance *b, const struct limit_chain *c, bool n
 			flow_note(b, c->id[i], chain_flow(c), now);
 }
 
-/* Calls fn for the ids of the limits of all chains that drop packets. */
+/* Calls fn for the ids of limits that drop packets, over all chains. */
 static void chains_visit(struct sy_balance *b,
                          void (*fn)(struct sy_balance *b, const struct limit_chain *c))
 {
@@ -283,7 +282,7 @@ void limits_note_flows(struct sy_balance *b)
 
 #define TICK_NS UINT64_C(1000000000)
 
-/* Two steps: who has noted that it takes from a bucket has done so long before the second one. */
+/* Two steps: a worker that has noted its use of a bucket has done so long before the second one. */
 static void bucket_tick(struct limit_bucket *bucket)
 {
 	uint8_t was = SY_READ(bucket->by_workers);
@@ -306,7 +305,7 @@ void limits_tick(struct sy_balance *b)
 			bucket_tick(&b->limits.bucket[id]);
 }
 
-/* The shared chain that is like this one; NULL: no memory. */
+/* References the shared chain equal to this one. Returns NULL without memory. */
 static struct limit_chain *chain_hold(struct sy_balance *b, const struct limit_chain *like)
 {
 	struct limit_model *m = b->ctl->limits;
@@ -348,11 +347,11 @@ static void chain_drop(struct sy_balance *b, const struct limit_chain *chain)
 	free(c);
 }
 
-/* `chain` is held for this server; NULL: it has no limits. */
+/* Assigns a referenced chain to a server; NULL: no limits. */
 static void server_set(struct sy_balance *b, uint32_t server, const struct limit_chain *chain)
 {
 	const struct limit_chain *old = b->limits.chain[server];
-	/* What its service says beside limits stays. */
+	/* keep what the service sets beside limits */
 	const uint8_t others = (shaping_is_on(b) ? LIMITED_SHAPED : 0) |
 	                       (b->endpoint[server].limited & LIMITED_DSCP);
 	if (!chain)
@@ -370,7 +369,7 @@ void limits_forget_server(struct sy_balance *b, uint32_t server)
 	server_set(b, server, NULL);
 }
 
-/* Ids of limits, sorted, each once. */
+/* A sorted set of limit ids. */
 struct limit_ids {
 	unsigned count;
 	uint16_t id[LIMIT_CHAIN];
@@ -403,7 +402,7 @@ static enum group group_of(const struct limit *l)
 	return l->unit == LIMIT_SESSIONS ? GROUP_SESSIONS : l->marks ? GROUP_MARKS : GROUP_DROPS;
 }
 
-/* Notes whose packets go through the event device, and as which flow. */
+/* Sets which packets take the event device, and by which flow. */
 static void chain_lead(const struct sy_balance *b, struct limit_chain *c)
 {
 	const struct limit *lead = NULL;
@@ -418,7 +417,7 @@ static void chain_lead(const struct sy_balance *b, struct limit_chain *c)
 	c->lead = lead ? lead->id : 0;
 }
 
-/* The chain of these limits, held once more; NULL: it is empty, or there is no memory. */
+/* References the chain of these limits. NULL: it is empty, or there is no memory. */
 static const struct limit_chain *chain_of(struct sy_balance *b, const struct limit_ids *ids)
 {
 	_Alignas(struct limit_chain)

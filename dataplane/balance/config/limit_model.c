@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Limits in the configuration. A limit is an immutable object under an id. Its bucket belongs to
- * the id, so a limit that is put again keeps what is left. If it counts something else now, or its
+ * the id, so a limit that is replaced keeps its credit. If it counts something else now, or its
  * bucket is shared in another way, it gets another id.
  *
  * Published in this order: limits, services, the chains of other services that limits name. Only
- * then are limits removed that no chain has any more.
+ * then are limits removed that are in no chain any more.
  */
 #include "limit_model.h"
 
@@ -13,12 +13,12 @@
 
 #include "table_map.h"
 
-/* Costs in units of the budget of model_publish(). */
+/* costs in units of model_publish()'s budget */
 #define LIMIT_COST   60
 #define SERVICE_COST 30
 #define SERVER_COST  20
 
-/* What workers do not know yet of a new rate: at most so late they have seen it. */
+/* Workers have seen a new rate at the latest after this time. */
 #define SETTLE_NS UINT64_C(50000000)
 
 uint64_t limits_now(const struct sy_balance *b)
@@ -146,7 +146,7 @@ static void limit_unlink(struct limit_model *m, struct model_limit *l)
 	m->clients -= l->most;
 }
 
-/* Unlinks a limit, and frees it unless it is needed for a rollback. */
+/* Unlinks a limit, and frees it unless a rollback needs it. */
 static int limit_leave(struct limit_model *m, struct model_limit *l, struct sy_error *err)
 {
 	int rc = limit_touch(m, l->id, err);
@@ -158,7 +158,7 @@ static int limit_leave(struct limit_model *m, struct model_limit *l, struct sy_e
 	return 0;
 }
 
-/* A new id for a limit, with a table if it has clients. */
+/* Allocates an id for a limit, with a table if it is per client. */
 static int limit_id_alloc(struct sy_balance *b, struct model_limit *l, struct sy_error *err)
 {
 	struct limit_model *m = b->ctl->limits;
@@ -193,7 +193,8 @@ int limit_put(struct sy_balance *b, const pb_limit *pb, struct sy_error *err)
 	const bool keeps = old && limit_keeps_id(old, l);
 	if (old) {
 		l->id = old->id;
-		/* Published under this id, before this transaction or with its last change. */
+		/* Was it published under this id, before this transaction or with its last
+		 * change? */
 		const bool known = b->limits.limit[old->id] != NULL;
 		l->replaces = !known ? old->replaces : keeps ? LIMITS : old->id;
 		rc = limit_leave(m, old, err);
@@ -249,7 +250,7 @@ int limits_check(struct sy_balance *b, struct sy_error *err)
 	return limit_concerns_check(m, err);
 }
 
-/* The id has no limit any more, and none that workers know. */
+/* The id has no limit any more, neither configured nor published. */
 static void id_release(struct limit_model *m, uint32_t id)
 {
 	sy_limit_table_destroy(m->state[id].table);
@@ -270,7 +271,7 @@ void limits_rollback(struct sy_balance *b)
 	struct model_limit *refused;
 	if (m->touches == 0)
 		return;
-	/* No name, and no concern, has both at a time. */
+	/* no name and no concern is on both sides at a time */
 	for (unsigned t = 0; t < m->touches; t++)
 		if (m->limit[m->touch[t].id] && m->limit[m->touch[t].id] != m->touch[t].before) {
 			refused = m->limit[m->touch[t].id];
@@ -279,7 +280,7 @@ void limits_rollback(struct sy_balance *b)
 		}
 	for (unsigned t = 0; t < m->touches; t++) {
 		const struct limit_touch *touch = &m->touch[t];
-		/* Its concerns are still known, so this takes no memory. */
+		/* Its concerns still exist, so this needs no memory. */
 		if (touch->before && m->limit[touch->id] != touch->before)
 			(void)limit_link(m, touch->before, NULL);
 		else if (!touch->before)
@@ -292,7 +293,7 @@ void limits_rollback(struct sy_balance *b)
 
 /* ---- publishing ------------------------------------------------------------------------------ */
 
-/* Once no worker uses the old rate, or the limit. */
+/* Called when no worker uses the old rate or the limit. */
 static void limit_retired(void *limit)
 {
 	struct limit *old = limit;
@@ -303,7 +304,7 @@ static void limit_retired(void *limit)
 	} else if (now && now->clients) {
 		sy_limit_table_settle(now->clients->table,
 		                      sy_limit_volume(&now->rate, limits_now(b) + SETTLE_NS));
-	} else if (now && now->engine != SY_LIMIT_OWN) { /* else its worker does it */
+	} else if (now && now->engine != SY_LIMIT_OWN) { /* otherwise its worker does it */
 		sy_limit_settle(&b->limits.bucket[old->id].limit, (enum sy_limit_engine)now->engine,
 		                sy_limit_volume(&now->rate, limits_now(b) + SETTLE_NS));
 	}
@@ -317,7 +318,7 @@ static void limit_retire(struct sy_balance *b, const struct limit *old, bool end
 	sy_rcu_retire(b->rt, l, limit_retired);
 }
 
-/* A new bucket: full, or with what is left in the one that it replaces. */
+/* Initializes a bucket: full, or with the credit of the one that it replaces. */
 static void bucket_begin(struct sy_balance *b, const struct model_limit *l, uint64_t now)
 {
 	struct limit_model *m = b->ctl->limits;
@@ -360,7 +361,7 @@ static void limit_publish(struct sy_balance *b, struct model_limit *l)
 		limit_retire(b, old, false);
 }
 
-/* Do both stand at the same place of the same chains? */
+/* Are both at the same position of the same chains? */
 static bool limit_stays(const struct sy_balance *b, const struct model_limit *before,
                         const struct model_limit *now)
 {

@@ -4,7 +4,7 @@
  *
  *     limit_model.c    transactions, ids, publishing
  *     limit_read.c     messages
- *     limit_chain.c    which limits concern a server
+ *     limit_chain.c    which limits apply to a server
  */
 #ifndef LIMIT_MODEL_H
 #define LIMIT_MODEL_H
@@ -18,23 +18,23 @@
 
 typedef Steelyard__Forwarder__V1__Limit pb_limit;
 
-#define LIMIT_CONCERNS  1024u               /* services, VIPs and servers of a limit, at most */
-#define LIMIT_ALL       (UINT32_C(1) << 18) /* of all limits, with prefixes of clients */
-#define LIMIT_CLIENTS   (UINT32_C(1) << 20) /* buckets of clients of all limits */
+#define LIMIT_CONCERNS  1024u               /* max services, VIPs and servers of a limit */
+#define LIMIT_ALL       (UINT32_C(1) << 18) /* max of all limits, including clients' prefixes */
+#define LIMIT_CLIENTS   (UINT32_C(1) << 20) /* max buckets of clients of all limits */
 #define LIMIT_TRANSIENT (2 * LIMIT_NAMED)   /* as LIMIT_NAMED, within a transaction */
 
 /* What a limit names; compared as bytes. */
 enum limit_kind { LIMIT_OF_ALL, LIMIT_OF_VIP, LIMIT_OF_SERVICE, LIMIT_OF_SERVER };
 struct limit_concern {
-	struct service_key service; /* LIMIT_OF_VIP: its VIP alone */
+	struct service_key service; /* LIMIT_OF_VIP: only its VIP is used */
 	struct sy_addr server;
-	uint16_t port; /* the server's; network order */
+	uint16_t port; /* port of the server; network order */
 	uint16_t kind; /* enum limit_kind */
 	uint32_t zero;
 };
 _Static_assert(sizeof(struct limit_concern) == 48, "no padding");
 
-/* The limits of one concern. */
+/* The limits that name one concern. */
 struct limit_named {
 	struct node node;
 	struct limit_concern concern;
@@ -44,21 +44,21 @@ struct limit_named {
 	uint16_t id[LIMIT_TRANSIENT];
 };
 
-/* A limit as configured: immutable. */
+/* A configured limit: immutable. */
 struct model_limit {
 	struct node by_name;
 	uint32_t id;
 	char name[MODEL_NAME];
-	uint8_t *packed; /* the message as it was put */
+	uint8_t *packed; /* the message as received */
 	size_t packed_len;
 	uint64_t amount, period_ns, burst;
 	uint32_t batch, most;
 	unsigned concerns;
 	unsigned within; /* prefixes of clients */
 	struct limit_concern *concern;
-	struct limit *built; /* to be published; then NULL */
-	uint32_t replaces; /* the published limit of this name that has another id; LIMITS: none */
-	uint8_t unit;      /* enum limit_unit */
+	struct limit *built; /* to be published; NULL afterwards */
+	uint32_t replaces;   /* the published limit of this name under another id; LIMITS: none */
+	uint8_t unit;        /* enum limit_unit */
 	uint8_t requested_engine; /* Steelyard__Forwarder__V1__LimitEngine */
 	uint8_t prefix[2];        /* of clients; [1]: IPv4 */
 };
@@ -67,21 +67,21 @@ struct limit_totals {
 	struct sy_limit_counts passed, above, unlimited;
 };
 
-/* What goes with an id, whatever limit is put under it. */
+/* State of an id, whatever limit has it. */
 struct limit_state {
 	struct sy_limit_table *table; /* NULL: no clients */
-	uint32_t flow;                /* in the event device, of the chains that have the limit */
+	uint32_t flow;                /* flow in the event device, of the chains with the limit */
 	bool flows;                   /* not all of them have that flow */
-	struct limit_totals base;     /* of the counts: what others counted under the id, less what
-	                                 the limit counted under another one */
+	struct limit_totals base; /* base of the counts: other limits' counts under the id, minus
+	                             this limit's counts under another id */
 };
 
-#define FLOW_NONE   0u         /* no chain has it */
-#define FLOW_DIRECT UINT32_MAX /* it does not go there */
+#define FLOW_NONE   0u         /* in no chain */
+#define FLOW_DIRECT UINT32_MAX /* not by the device */
 
 struct limit_touch {
 	uint32_t id;
-	struct model_limit *before; /* NULL: there was none */
+	struct model_limit *before; /* NULL: new */
 };
 
 struct limit_model {
@@ -92,18 +92,18 @@ struct limit_model {
 	uint32_t limits;
 	uint64_t concern_count, clients; /* of all limits */
 	uint32_t lines;                  /* see struct limit */
-	bool flows_changed;              /* chains have, since limits_note_flows() */
-	uint32_t *sorted;                /* ids by name; NULL: to be made */
-	uint64_t tick_ns;                /* of the last limits_tick() */
+	bool flows_changed;              /* chains have changed since limits_note_flows() */
+	uint32_t *sorted;                /* ids by name; NULL: must be built */
+	uint64_t tick_ns;                /* time of the last limits_tick() */
 
 	/* The open transaction. */
 	struct limit_touch *touch;
 	unsigned touches, touch_capacity;
-	uint32_t *touched; /* [LIMITS] by id: place in touch[] + 1 */
+	uint32_t *touched; /* [LIMITS] by id: index in touch[] + 1 */
 	unsigned published;
 	bool of_all, of_vips; /* touched concerns */
 	bool *of_service;     /* [max_services] */
-	uint32_t service_at;  /* chains of services below are right */
+	uint32_t service_at;  /* service from which on chains must be updated */
 	/* Concerns that no limit named at some time since; a rollback finds them here. */
 	struct limit_named *emptied;
 };
@@ -111,8 +111,8 @@ struct limit_model {
 int limit_model_create(struct sy_balance *b, struct sy_error *err);
 void limit_model_destroy(struct sy_balance *b);
 
-/* A transaction's course, as of access lists. limits_publish() goes before the services are
- * published, limits_publish_chains() after. Both return whether they are done. */
+/* Steps of a transaction, as for access lists. limits_publish() goes before services are published,
+ * limits_publish_chains() after. Both return whether they are done. */
 void limits_begin(struct sy_balance *b);
 int limit_put(struct sy_balance *b, const pb_limit *pb, struct sy_error *err);
 int limit_delete(struct sy_balance *b, const char *name, struct sy_error *err);
@@ -122,11 +122,11 @@ bool limits_publish(struct sy_balance *b, int64_t *budget);
 bool limits_publish_chains(struct sy_balance *b, int64_t *budget);
 void limits_finish(struct sy_balance *b);
 
-/* The limit of this name; NULL: there is none. */
+/* The limit of this name; NULL: none. */
 struct model_limit *limit_find(const struct limit_model *m, const char *name);
 /* Ids of all limits, by name; NULL: no memory. */
 const uint32_t *limits_sorted(struct limit_model *m);
-/* What all workers have counted. */
+/* Counts over all workers. */
 struct limit_totals limit_totals(const struct sy_balance *b, uint32_t id);
 /* The time of workers' clocks. */
 uint64_t limits_now(const struct sy_balance *b);
@@ -139,35 +139,35 @@ pb_limit *reply_limit(const struct model_limit *l, struct arena *a);
 int limit_read(struct sy_balance *b, const pb_limit *pb, struct model_limit **out,
                struct sy_error *err);
 void limit_free(struct model_limit *l);
-/* Frees a limit as workers see it; its table is not its own. */
+/* Frees a published limit; its table belongs to the id. */
 void limit_built_free(struct limit *l);
-/* May a limit replace another one under its id, with its bucket? */
+/* May a limit replace another one under its id, keeping the bucket? */
 bool limit_keeps_id(const struct model_limit *before, const struct model_limit *now);
-/* Why the engine in force is the one that it is. */
+/* Why the engine in use was chosen. */
 const char *limit_engine_reason(const struct sy_balance *b, const struct model_limit *l);
 uint8_t limit_engine(const struct sy_balance *b, const struct model_limit *l);
 
 /* ---- limit_chain.c --------------------------------------------------------------------------- */
 
-/* Adds a limit to all that it names, or removes it. Adding fails without memory, or if too many
- * limits name the same. */
+/* Adds a limit to everything that it names, or removes it. Adding fails without memory, or if too
+ * many limits name the same. */
 int limit_concerns_add(struct limit_model *m, const struct model_limit *l, struct sy_error *err);
 void limit_concerns_remove(struct limit_model *m, const struct model_limit *l);
 int limit_concerns_check(struct limit_model *m, struct sy_error *err);
-/* Forgets what no limit names any more. */
+/* Removes concerns that no limit names any more. */
 void limit_concerns_collect(struct limit_model *m);
 void limit_concerns_destroy(struct limit_model *m);
-/* Notes that the chains of what a limit names are out of date. */
+/* Marks the chains of everything that a limit names as outdated. */
 void limit_concerns_touch(struct sy_balance *b, const struct model_limit *l);
 bool limit_concerns_touched(struct sy_balance *b, const struct model_service *s);
-/* Gives a service's servers their chains. */
+/* Assigns chains to a service's servers. */
 void limits_service(struct sy_balance *b, const struct model_service *s);
-/* Finds out which limits have one flow in the event device, after chains have changed. */
+/* Determines which limits have a single flow in the event device, after chains have changed. */
 void limits_note_flows(struct sy_balance *b);
-/* Once a second: lets the consumers of the event device have the buckets again of which nobody has
- * taken beside it for a second. */
+/* Once a second: returns buckets to the exclusive use of the event device's consumers if no other
+ * worker has charged them for a second. */
 void limits_tick(struct sy_balance *b);
-/* The server is leaving, or its id has none: no limit concerns it. */
+/* The server is leaving, or its id has none: no limit applies to it. */
 void limits_forget_server(struct sy_balance *b, uint32_t server);
 
 #endif

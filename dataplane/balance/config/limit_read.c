@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Limits as messages. */
+/* Reads limits from messages. */
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
-/* Of LIMIT_LAYER_*, counting from L3: bytes that a packet counts besides its own, and at least. */
+/* By LIMIT_LAYER_*, starting with L3: bytes added to each packet, and min size. */
 static const struct {
 	uint8_t header, least;
 } layers[] = {{0, 0}, {14, 60}, {18, 64}, {38, 84}};
@@ -136,8 +136,8 @@ static int read_engine(const pb_limit *pb, struct model_limit *l, struct sy_erro
 	return 0;
 }
 
-/* Opens the event device, if the limit is one that would use it. At a start that must not fail, the
- * limit does without. */
+/* Opens the event device if the limit would use it. At a start that must not fail, the limit does
+ * without. */
 static int engine_prepare(struct sy_balance *b, const struct model_limit *l, struct sy_error *err)
 {
 	struct sy_error why = {0};
@@ -151,7 +151,7 @@ static int engine_prepare(struct sy_balance *b, const struct model_limit *l, str
 	return 0;
 }
 
-/* What the limit's shape makes of the engine that was requested. */
+/* The engine for the requested one, by the limit's other properties. */
 static uint8_t engine_of(const struct sy_balance *b, const struct model_limit *l, bool marks)
 {
 	const uint8_t requested = engines[l->requested_engine];
@@ -174,7 +174,7 @@ uint8_t limit_engine(const struct sy_balance *b, const struct model_limit *l)
 	return shared ? SY_LIMIT_CAS : engine;
 }
 
-/* Of a limit that asks for the event device, with several workers. */
+/* For a limit with the event device and several workers. */
 static const char *atomic_reason(const struct sy_balance *b, const struct model_limit *l)
 {
 	if (l->unit == LIMIT_SESSIONS)
@@ -297,7 +297,7 @@ static int concern_compare(const void *a, const void *b)
 	return memcmp(a, b, sizeof(struct limit_concern));
 }
 
-/* Each is named once. */
+/* Sorts and removes duplicates. */
 static void concerns_sort(struct model_limit *l)
 {
 	unsigned kept = 0;
@@ -319,9 +319,7 @@ static int read_server_key(const pb_limit *pb, const Steelyard__Forwarder__V1__S
 	return rc < 0 ? rc : read_addr(&server->address, "server", &out->server, err);
 }
 
-/* About how many servers a concern stands for; a tenant's limit is wider than those of its
- * services.
- */
+/* Estimated number of servers per concern; a tenant's limit is wider than those of its services. */
 static const uint32_t width_of[] = {[LIMIT_OF_ALL] = 1u << 31,
                                     [LIMIT_OF_VIP] = 1u << 16,
                                     [LIMIT_OF_SERVICE] = 1u << 8,

@@ -25,8 +25,8 @@ _Static_assert((int)MODE_FNAT == STEELYARD__FORWARDER__V1__MODE__MODE_FNAT &&
                        (int)MODE_SNAT == STEELYARD__FORWARDER__V1__MODE__MODE_SNAT,
                "the API's numbers");
 
-/* A half of a connection that is closed may wait for four minutes (RFC 5382 REQ-5), an echo for one
- * (RFC 5508 REQ-2). docs/moving.md compares them with LVS's. */
+/* A half-closed connection may wait for four minutes (RFC 5382 REQ-5), an echo for one (RFC 5508
+ * REQ-2). docs/moving.md compares them with LVS's. */
 const uint16_t session_timeout_default[SESSION_STATES] = {
         [SESSION_SYN_SENT] = 10,
         [SESSION_SYN_RECEIVED] = 10,
@@ -392,7 +392,7 @@ static int check_host(struct sy_balance *b, const struct model_service *s,
 	               s->name, sy_addr_format(&server->addr, text));
 }
 
-/* Refuses a new server that the service's mode cannot support. */
+/* Refuses a new server that does not fit the service's mode. */
 static int check_mode(struct sy_balance *b, const struct model_service *s,
                       const struct model_server *server, struct sy_error *err)
 {
@@ -407,8 +407,8 @@ static int check_mode(struct sy_balance *b, const struct model_service *s,
 		               s->name, sy_addr_format(&server->addr, text), ntohs(server->port),
 		               s->mode == MODE_DR ? "DR" : "IPIP", ntohs(port),
 		               port ? "" : " for any of many");
-	/* No check while the configuration is loaded at a start: the server was accepted before,
-	 * and routes may be late. */
+	/* no check while the configuration is loaded at a start: the server was accepted before,
+	 * and routes may be late */
 	uint16_t path = b->ctl->served && s->mode == MODE_DR ? sy_path_lookup(b->rt, &server->addr)
 	                                                     : SY_PATH_NONE;
 	if (path != SY_PATH_NONE && !sy_path_is_on_link(b->rt, path))

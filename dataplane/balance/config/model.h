@@ -2,9 +2,9 @@
 /*
  * The accepted configuration, and transactions on it. Control thread only.
  *
- * A transaction changes the model step by step, and keeps a copy of each touched service as it was.
- * It ends either with model_rollback(), which restores the model, or with model_check() and
- * publishing. Until it is published the packet path sees the old configuration.
+ * A transaction changes the model step by step, and saves a copy of each touched service. It ends
+ * either with model_rollback(), which restores the model, or with model_check() and publishing.
+ * Until it is published the packet path sees the old configuration.
  */
 #ifndef MODEL_H
 #define MODEL_H
@@ -32,9 +32,9 @@ struct model_server {
 	uint32_t max_sessions; /* 0: no limit */
 	uint32_t check_mark;   /* 0: none */
 	uint32_t id;
-	uint64_t returned_ns; /* start of its slow start; 0: none */
+	uint64_t returned_ns; /* start of slow start; 0: none */
 	uint32_t told;        /* measured share, in parts of 2^32; 0: none. shares.h */
-	uint32_t measured;    /* the same as pools use it, which may lag behind */
+	uint32_t measured;    /* measured share as used by pools, which may lag behind */
 };
 
 struct model_service {
@@ -43,18 +43,18 @@ struct model_service {
 	char name[MODEL_NAME];
 	uint8_t mode;
 	struct policy policy;
-	bool ramping;                     /* on the model's list of services with a slow start */
+	bool ramping;                     /* on the model's list of services in slow start */
 	uint16_t timeout[SESSION_STATES]; /* 0: the default */
 	unsigned servers;
 	struct model_server *server;
-	uint64_t shares_until_ns; /* measured shares count until then; 0: weights do */
+	uint64_t shares_until_ns; /* measured shares are valid until then; 0: weights are used */
 	uint32_t ceiling;         /* pool_ceiling() of its pools; 0: none */
-	struct traffic gone;      /* traffic of servers that it no longer has */
-	struct model_snat *snat;  /* NULL; else this is a SNAT rule, which is a service only for its
-	                             ids: snat_model.c */
+	struct traffic gone;      /* traffic of removed servers */
+	struct model_snat *snat; /* NULL; otherwise this is a SNAT rule, a service only for its ids:
+	                            snat_model.c */
 };
 
-/* A copy of a touched service. NULL: it did not exist. */
+/* Saved state of a touched service. NULL: it did not exist. */
 struct model_touch {
 	uint32_t id;
 	struct model_service *before;
@@ -69,7 +69,7 @@ struct model_local {
 
 struct id_pool {
 	uint32_t *free;
-	uint32_t count, fresh, limit; /* fresh: all ids below were handed out at least once */
+	uint32_t count, fresh, limit; /* fresh: all ids below were allocated at least once */
 };
 
 struct model {
@@ -79,16 +79,16 @@ struct model {
 	struct rte_hash *source;        /* sy_source of NAT servers → data word: source.c */
 	struct id_pool service_ids, server_ids;
 	struct model_local local[MAX_LOCALS];
-	bool local_retired[MAX_LOCALS]; /* not used, but sessions may still hold the id */
+	bool local_retired[MAX_LOCALS]; /* not used, but sessions may still refer to the id */
 	uint32_t services, servers, snat_prefixes;
 	uint32_t local_servers[2]; /* servers that need local addresses; [0]: IPv6, [1]: IPv4 */
 	uint64_t revision;
 	bool settled; /* unused addresses of an earlier process have been removed */
 
-	/* Slow start: ids of services, some of which no longer exist. */
+	/* Slow start: ids of services, some of which may no longer exist. */
 	uint32_t *ramp;
-	unsigned ramps, ramp_capacity, ramp_at; /* at: index of the next one to advance */
-	uint32_t shares_at; /* id of the next service whose shares may be too old */
+	unsigned ramps, ramp_capacity, ramp_at; /* ramp_at: index of the next one to advance */
+	uint32_t shares_at; /* id of the next service whose shares may have expired */
 
 	/* The open transaction. */
 	bool open;
@@ -97,7 +97,7 @@ struct model {
 	unsigned published;   /* number of touches published so far */
 	struct service *next; /* being built: the service of the next touch */
 	bool *touched;        /* [max_services] by id */
-	uint32_t *fresh;      /* server ids taken by this transaction */
+	uint32_t *fresh;      /* server ids allocated by this transaction */
 	unsigned freshes, fresh_capacity;
 	uint64_t *kept;       /* [max_servers] by id: the last publishing that kept the server */
 	uint64_t publishings; /* so far */
@@ -109,15 +109,15 @@ struct model {
 
 int read_addr(const ProtobufCBinaryData *bytes, const char *what, struct sy_addr *out,
               struct sy_error *err);
-/* Reads a prefix; false: it is wrong. An IPv4 one has 4 bytes, so that its length counts those bits
- * alone. The bits behind its length are not looked at. */
+/* Reads a prefix. Returns false if it is invalid. An IPv4 one has 4 bytes, and its length counts
+ * their bits. Bits beyond the length are ignored. */
 bool read_prefix_addr(const Steelyard__Forwarder__V1__Prefix *p, struct sy_addr *out);
 int read_timeouts(const Steelyard__Forwarder__V1__Timeouts *pb, uint16_t out[SESSION_STATES],
                   struct sy_error *err);
-/* Copies service id as it is, once per transaction. */
+/* Saves a copy of service id, once per transaction. */
 int model_touch(struct model *m, uint32_t id, struct sy_error *err);
 void model_service_free(struct model_service *s);
-/* Counts one server more (sign 1) or less (−1) for this service. */
+/* Adds to the number of servers of this service: sign 1 or −1. */
 void model_count_server(struct model *m, const struct model_service *s,
                         const struct model_server *server, int sign);
 
@@ -136,7 +136,7 @@ int local_delete(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddr
 /* Reads and checks a service's policy from a message. */
 int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
                 struct sy_error *err);
-/* Ensures capacity for one more element after `count`. */
+/* Makes space for one more element after `count`. */
 bool list_reserve(void **list, unsigned count, unsigned *capacity, size_t size);
 /* Reads and checks a service's key from a message. */
 int read_key(const Steelyard__Forwarder__V1__ServiceKey *pb, struct service_key *key,
@@ -146,30 +146,31 @@ int read_key(const Steelyard__Forwarder__V1__ServiceKey *pb, struct service_key 
 const char *ports_format(const struct service_key *key, char text[static PORTS_TEXT]);
 /* Refuses port ranges of one VIP and protocol that overlap, unless one lies within the other. */
 int ranges_check(struct sy_balance *b, struct sy_error *err);
-/* The checks that are possible only at the end of a transaction: there are enough local addresses,
- * and no server is itself a VIP, local or pool address. */
+/* Checks at the end of a transaction: there are enough local addresses, and no server is itself a
+ * VIP, local or pool address. */
 int model_check(struct sy_balance *b, struct sy_error *err);
 void model_rollback(struct sy_balance *b);
 /* Publishes new VIPs and local addresses, before a service needs them. */
 void model_publish_addresses(struct sy_balance *b);
-/* Publishes touched services until the budget (units of about 10 ns) is used up. True: all are
- * published. */
+/* Publishes touched services until the budget (units of about 10 ns) is used up. Returns true when
+ * all are published. */
 bool model_publish(struct sy_balance *b, int64_t budget);
-#define PUBLISH_PIECE 200000 /* budget of one turn of the loop */
+#define PUBLISH_PIECE 200000 /* budget of one loop iteration */
 /* Ends a published transaction: releases addresses that no longer have references. */
 void model_finish(struct sy_balance *b);
 /* Runs a whole transaction: apply(b, what, err) makes its changes with model_change_apply(). */
 typedef int (*model_changes)(struct sy_balance *b, const void *what, struct sy_error *err);
 int model_transact(struct sy_balance *b, model_changes apply, const void *what,
                    struct sy_error *err);
-/* Called once there is a configuration and the runtime has its ports: releases addresses that an
- * earlier process left and that are not configured. */
+/* Call once there is a configuration and the runtime has its ports: releases addresses of an
+ * earlier process that are not configured. */
 void model_settle(struct sy_balance *b);
 
-/* Publishes the address set and the local addresses to the workers. `leaving`: including those
- * without references. */
+/* Publishes the address set and the local addresses. `leaving`: including those without
+ * references. */
 int publish_addresses(struct sy_balance *b, bool leaving);
-/* The same for the host's own addresses, if they have changed. For the control thread's tick. */
+/* The same for the host's own addresses if they have changed. Called by the control thread's
+ * tick. */
 void address_follow_host(struct sy_balance *b);
 /* Publishes a service as it is in the model, built as `now`, or removes it. */
 void publish_service(struct sy_balance *b, uint32_t id, const struct model_service *before,
@@ -183,24 +184,24 @@ void check_publish(struct sy_balance *b, const struct model_service *before,
 /* For all services: called when local addresses, the tunnels' source addresses, have changed. */
 void check_publish_all(struct sy_balance *b);
 
-/* Adds a reference to an address of our address set; kind from address_set.h. A new address is
- * taken from the kernel. */
+/* References an address of the address set; kind from address_set.h. Claims a new address from the
+ * kernel. */
 int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
                  struct sy_error *err);
 void address_drop(struct sy_balance *b, const struct sy_addr *addr);
-/* Whether it has been held and not been released yet. */
+/* Is it referenced? */
 bool address_is_known(const struct sy_balance *b, const struct sy_addr *addr);
 /* Releases all addresses without references. */
 void address_collect(struct sy_balance *b);
-/* Counts one service more (sign 1) or less (−1) that has this NAT server. */
+/* Adds to the number of services with this NAT server: sign 1 or −1. */
 void source_count(struct model *m, const struct sy_source *source, int sign);
 uint32_t source_refs(const struct model *m, const struct sy_source *source);
 /* source_divert() diverts packets of new sources from the kernel; source_collect() stops that for
  * sources without references. */
 void source_divert(struct sy_balance *b);
 void source_collect(struct sy_balance *b);
-/* Lists their addresses, possibly with duplicates; `leaving`: including those without references.
- * `entries` must hold rte_hash_count() of them. Returns their number. */
+/* Lists their addresses, maybe with duplicates; `leaving`: including those without references.
+ * `entries` must have space for rte_hash_count(). Returns their number. */
 unsigned source_list(const struct sy_balance *b, bool leaving, struct address_set_entry *entries);
 uint8_t address_kind(struct sy_balance *b, const struct sy_addr *addr);
 

@@ -189,7 +189,7 @@ static int reply_rules(const struct sy_balance *b, struct arena *a,
 
 /* ---- limits ---------------------------------------------------------------------------------- */
 
-/* Adds limits from *id on, as far as they fit one message. */
+/* Adds limits from *id on, as many as fit one message. */
 static int reply_limits(const struct sy_balance *b, struct arena *a, uint32_t *id, uint32_t limit,
                         Steelyard__Forwarder__V1__Config *c, struct sy_error *err)
 {

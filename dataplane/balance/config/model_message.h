@@ -7,7 +7,7 @@
 #include "arena.h"
 #include "model.h"
 
-#define LIST_SERVERS 20000u /* a reply ends early here, to fit one message */
+#define LIST_SERVERS 20000u /* a reply ends here, to fit one message */
 
 /* TAKE(arena, pb_type, init): allocates a message on the arena; on lack of memory the caller
  * returns -ENOMEM. */
@@ -38,9 +38,9 @@ unsigned model_rules(const struct model *m);
 int reply_rule(const struct sy_balance *b, const struct model_service *s, struct arena *a,
                Steelyard__Forwarder__V1__Snat **out);
 /* Up to `limit` services from id `cursor` on; fewer if their servers would not fit one message.
- * REPLY_ALL: all services, whatever their size. */
+ * REPLY_ALL: all services, of any size. */
 #define REPLY_ALL UINT32_MAX
-/* Limits follow in pages of their own, from this cursor on. */
+/* Limits follow on pages of their own, from this cursor on. */
 #define LIMITS_CURSOR    (UINT32_C(1) << 31)
 #define LIST_LIMIT_BYTES (1u << 20)
 int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct arena *a,

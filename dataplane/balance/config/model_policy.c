@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads and checks how a service spreads its sessions. */
+/* Reads and checks how a service distributes its sessions. */
 #include "client_count.h"
 #include "client_rate.h"
 #include "model.h"
@@ -41,7 +41,7 @@ static uint8_t read_resets(const Steelyard__Forwarder__V1__Resets *pb)
 	                 (pb->unknown ? RESETS_UNKNOWN : 0));
 }
 
-/* With sloppy_tcp another forwarder has to choose the same server, without any state of the
+/* With sloppy_tcp another forwarder must choose the same server, without any state of the
  * connection. */
 static int check_sloppy(const Steelyard__Forwarder__V1__Service *pb, struct sy_error *err)
 {

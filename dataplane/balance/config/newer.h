@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Settings of a newer version, in messages of an agent or of a forwarder that ran before: fields
- * that this build does not know. Without a look at them they would be lost without a word.
+ * Settings of a newer version in messages of an agent or of an earlier forwarder: fields unknown to
+ * this build. Without this check they would be lost silently.
  */
 #ifndef NEWER_H
 #define NEWER_H
@@ -15,9 +15,9 @@ struct newer {
 	unsigned tag;   /* number of its field */
 };
 
-/* Adds those of a message and of the messages in it. Their depth is the schema's. */
+/* Finds those of a message and of nested ones. The schema bounds their depth. */
 void newer_find(const ProtobufCMessage *m, struct newer *out);
-/* -ENOTSUP with err, if the message has one. */
+/* Fails with -ENOTSUP and err if the message has one. */
 int newer_refuse(const ProtobufCMessage *m, struct sy_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A hash table for the control thread that grows with its content: its elements bring their own
- * links, so only growing can fail, and then lookups are slower. */
+/* A hash table for the control thread. Elements contain their links, so only growing can fail; then
+ * look-ups get slower. */
 #ifndef NODES_H
 #define NODES_H
 
@@ -80,7 +80,7 @@ static inline void nodes_remove(struct nodes *t, struct node *n)
 	t->count--;
 }
 
-/* The first node of a hash; n: the next one after it. NULL: there is none. */
+/* The first node of a hash; n: the next one after it. NULL: none. */
 static inline struct node *nodes_next(const struct nodes *t, struct node *n, uint32_t hash)
 {
 	for (n = n ? n->next : t->head[hash & (t->heads - 1)]; n && n->hash != hash; n = n->next)

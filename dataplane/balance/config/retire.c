@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ids of removed objects. Sessions refer to servers, services and local addresses by id, so an id
- * is free only when no session can hold it: after two sweeps of every worker, RESET_BOTH_SECONDS,
- * and two more sweeps. The first sweep may have been under way already. The second began after new
+ * Retired ids. Sessions refer to servers, services and local addresses by id, so an id is free only
+ * when no session can refer to it: after two sweeps of every worker, RESET_BOTH_SECONDS, and two
+ * more sweeps. The first sweep may have been in progress already. The second began when new
  * sessions could no longer get the id, because a worker sweeps and creates sessions on one thread;
  * it ended the id's sessions or began to reset both their ends. The last two sweeps remove those.
- * When routes change, the first two sweeps renew sessions' paths. Old path ids are free after one
- * more sweep, because workers also read other workers' sessions: a worker sweeps between bursts,
- * when it no longer uses what it read before.
+ * After a change of routes, the first two sweeps renew sessions' paths. Old path ids are free after
+ * one more sweep, because workers also read other workers' sessions: a worker sweeps between
+ * bursts, when it no longer uses what it read before.
  */
 #include <stdlib.h>
 
@@ -27,7 +27,7 @@ struct retired_entry {
 
 enum retired_stage {
 	RETIRED_OPEN,    /* more may be added */
-	RETIRED_FINDING, /* waiting for sweeps to visit all sessions that hold it */
+	RETIRED_FINDING, /* waiting for sweeps to visit all sessions with it */
 	RETIRED_RESETTING,
 	RETIRED_ENDING,
 };
@@ -88,7 +88,7 @@ void traffic_add(struct traffic *sum, const struct traffic *t)
 }
 
 /* Adds to the service what a leaving server has counted since the last call. Called at once when
- * the server leaves, because a service's counters never decrease. */
+ * the server leaves: a service's counters never decrease. */
 static void hand_counters_over(struct sy_balance *b, struct retired_entry *entry)
 {
 	uint32_t service = b->endpoint[entry->id].service;
@@ -157,7 +157,7 @@ static void free_server(struct sy_balance *b, struct retired_entry *entry)
 	server_id_free(b, id);
 }
 
-/* Writes only where something was counted: the other pages stay without memory. */
+/* Writes only where something was counted: other pages remain untouched. */
 static void service_drops_clear(struct service_drops *d)
 {
 	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++)
@@ -194,7 +194,7 @@ static void batch_free(struct retired *batch)
 	free(batch);
 }
 
-/* Whether no session holds its ids any more. */
+/* Does no session refer to its ids any more? */
 static bool batch_advance(const struct sy_balance *b, struct retired *batch)
 {
 	switch (batch->stage) {
@@ -283,8 +283,8 @@ static void renew_paths(struct sy_balance *b)
 void retire_tick(struct sy_balance *b)
 {
 	renew_paths(b);
-	if (!b->ctl->hold) /* a successor relies on the ids' meanings at the time when it read the
-	                      dictionary */
+	if (!b->ctl->hold) /* a successor depends on the ids' meanings when it read the dictionary
+	                    */
 		retire_batches(b);
 	early_tick(b);
 }

@@ -52,7 +52,7 @@ static struct pool *pool_make(const struct model_service *s, bool backup)
 	return p;
 }
 
-/* Makes the table of clients' sessions, before workers see the first service that needs it. */
+/* Creates the table of clients' sessions before workers see the first service that needs it. */
 static bool counts_begin(struct sy_balance *b)
 {
 	struct client_counts *made = b->client_counts ? b->client_counts : client_counts_create();
@@ -146,7 +146,7 @@ static void ramp_add(struct model *m, struct model_service *s)
 {
 	if (s->ramping ||
 	    !list_reserve((void **)&m->ramp, m->ramps, &m->ramp_capacity, sizeof(*m->ramp)))
-		return; /* without memory it keeps its current share */
+		return; /* without memory its share stays as it is */
 	m->ramp[m->ramps++] = s->id;
 	s->ramping = true;
 }
@@ -173,7 +173,7 @@ void service_note_servers(struct sy_balance *b, struct model_service *s, bool fr
 	}
 }
 
-/* Whether some share has grown; *over: all shares are complete. */
+/* Has a share grown? *over: all shares are complete. */
 static bool ramp_advance(struct sy_balance *b, struct model_service *s, bool *over)
 {
 	bool grown = false;

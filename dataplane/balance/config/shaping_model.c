@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Shaping in the configuration: one object for each port. Published before services are, which then
- * tell the trees their ids.
+ * Shaping in the configuration: one object per port. Published before services, which then set
+ * their ids in the trees.
  */
 #include "shaping_model.h"
 
@@ -37,7 +37,7 @@ const struct sy_shape *shaping_in_force(const struct sy_balance *b, const struct
 {
 	const unsigned port = shaping_port(b, s->port);
 	const struct sy_shape *in = port == SY_PORT_NONE ? NULL : sy_port_shape_get(b->rt, port);
-	/* After a failure to publish, another configuration may be in force. */
+	/* after a failure to publish, another configuration may be in force */
 	const bool same = in && sy_shape_config(in)->services == s->config.services &&
 	                  sy_shape_config(in)->classes == s->config.classes;
 	return same ? in : NULL;
@@ -45,7 +45,7 @@ const struct sy_shape *shaping_in_force(const struct sy_balance *b, const struct
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-/* The place of a port's name; if it has none, a free one, or SHAPED_PORTS. */
+/* The entry of a port's name, otherwise a free one; SHAPED_PORTS: none. */
 static unsigned place_of(const struct shaping_model *m, const char *port)
 {
 	unsigned place = SHAPED_PORTS;
@@ -124,7 +124,7 @@ void shaping_rollback(struct sy_balance *b)
 
 /* ---- publishing ------------------------------------------------------------------------------ */
 
-/* Which of a port's services each service is, by id + 1. */
+/* Maps service ids + 1 to the port's services. */
 static uint16_t *branches_make(const struct sy_balance *b, const struct model_shaping *s)
 {
 	const struct model *m = b->ctl->model;
@@ -181,7 +181,7 @@ static void publish_port(struct sy_balance *b, const struct model_shaping *befor
 		       now->port);
 }
 
-/* Servers whose packets need, or no longer need, the number of their service. */
+/* Marks the servers whose packets need the id of their service. */
 static void marks_publish(struct sy_balance *b, bool on)
 {
 	const struct model *m = b->ctl->model;
@@ -243,7 +243,7 @@ void shaping_service(struct sy_balance *b, uint32_t id, const struct service_key
 		if (!m->now[i])
 			continue;
 		const unsigned port = shaping_port(b, m->now[i]->port);
-		/* Else its tree, if any, has other numbers. */
+		/* otherwise its tree, if any, has other numbers */
 		if (port != SY_PORT_NONE && !shaping_problem(b, port))
 			sy_port_shape_service(b->rt, port, id + 1, shaping_branch(m->now[i], key));
 	}

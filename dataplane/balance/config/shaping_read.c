@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Shaping as a message. */
+/* Reads shaping from a message. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@ typedef Steelyard__Forwarder__V1__ShapingClass pb_class;
 typedef Steelyard__Forwarder__V1__ShapingService pb_service_of;
 typedef Steelyard__Forwarder__V1__ShapingTenant pb_tenant;
 
-/* Of LIMIT_LAYER_*, counting from L3: bytes that a frame counts besides its own, and at least. A
- * frame has an Ethernet header, which L3 takes away. */
+/* By LIMIT_LAYER_*, starting with L3: bytes added to each frame, and min size. A frame has an
+ * Ethernet header, which L3 subtracts. */
 static const struct {
 	int8_t header;
 	uint8_t least;
@@ -204,7 +204,7 @@ static int read_whole(const pb_shaping *pb, struct model_shaping *s, struct sy_e
 	int rc = read_classes(pb, &s->config, err);
 	if (rc < 0 || (rc = read_tenants(pb, s, err)) < 0)
 		return rc;
-	/* It checks the rest. */
+	/* sy_shape_create() checks the rest */
 	rc = sy_shape_create(&s->config, 1, 0, &probe, err);
 	if (rc == 0)
 		sy_shape_destroy(probe);

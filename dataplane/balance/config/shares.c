@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Measured shares, as set by who measures, until they are too old. */
+/* Measured shares, set by the agent, until they expire. */
 #include "shares.h"
 
 #include <arpa/inet.h>
@@ -7,12 +7,12 @@
 #include <stdlib.h>
 
 #define SECOND_NS     UINT64_C(1000000000)
-#define TICK_SERVICES 4096u /* looked at in one tick */
+#define TICK_SERVICES 4096u /* max services per tick */
 
 typedef Steelyard__Forwarder__V1__ServiceShares pb_shares;
 
-/* Finds a service's servers. Shares mostly come in the servers' own order; for any other there is a
- * table, made when it is needed. */
+/* Finds a service's servers. Shares mostly come in the servers' own order; for any other, a table
+ * is built on demand. */
 struct finder {
 	struct model_service *service;
 	unsigned next;   /* the server after the last one found */
@@ -41,7 +41,7 @@ static void finder_make_table(struct finder *f)
 	}
 }
 
-/* The index of a server; the number of servers: it has none of this address. */
+/* The index of a server; the number of servers: none has this address. */
 static unsigned finder_search(struct finder *f, const struct sy_addr *addr, uint16_t port)
 {
 	const struct model_service *s = f->service;
@@ -76,7 +76,7 @@ static struct model_server *finder_find(struct finder *f,
 	return &f->service->server[i];
 }
 
-/* Where a client's hash decides, each change moves clients: one of less than a sixteenth waits. */
+/* Where a client's hash decides, each change moves clients: changes below a sixteenth wait. */
 static uint32_t next_measured(const struct scheduler_ops *ops, uint32_t before, uint32_t told)
 {
 	uint32_t change = told > before ? told - before : before - told;
@@ -91,7 +91,7 @@ static void shares_clear(struct model_service *s)
 	s->ceiling = 0;
 }
 
-/* The mean of those that have one, by weight. */
+/* The mean, by weight, of those that have one. */
 static uint64_t mean_per_weight(const struct model_service *s)
 {
 	uint64_t sum = 0, weights = 0;
@@ -122,7 +122,7 @@ static void set_ceiling(struct model_service *s)
 	s->ceiling = pool_ceiling(s->ceiling, largest);
 }
 
-/* Takes one service's shares; true: it has some, or had. */
+/* Reads one service's shares. Returns true if it has some, or had. */
 static bool service_read_shares(struct model_service *s, const pb_shares *pb, uint32_t *unknown)
 {
 	const struct scheduler_ops *ops = scheduler_find(s->policy.scheduler);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * SNAT rules in the configuration. A rule is stored as a service with a key that no client can
- * address, with one server per protocol. It therefore takes part in transactions, ids, counters and
- * restarts like any service. The address of key and servers is a hash of the rule's name, made a
+ * address, with one server per protocol. So it takes part in transactions, ids, counters and
+ * restarts like any service. The address of key and servers is a hash of the rule's name, as a
  * multicast address, which no host can have.
  */
 #include <stdlib.h>
@@ -193,7 +193,7 @@ static int rule_fill(struct sy_balance *b, struct model_service *s, const pb_sna
 	struct model_snat *now = calloc(1, sizeof(*now) + pb->n_inside * sizeof(now->prefix[0]));
 	if (!now)
 		return sy_fail(err, ENOMEM, "snat %s: no memory", s->name);
-	/* The pool's old addresses are released last, because most of them stay. */
+	/* Release the pool's old addresses last: most of them stay. */
 	struct model_snat *old = s->snat;
 	snat_count(m, old, -1);
 	old->prefixes = 0;
@@ -275,7 +275,7 @@ static const struct model_service *rule_with(const struct model *m, const struct
 	return but;
 }
 
-/* The pool needs an address of each family that is inside. */
+/* The pool needs an address of each inside family. */
 static int check_rule(const struct sy_balance *b, const struct model_service *s,
                       struct sy_error *err)
 {

@@ -12,16 +12,16 @@ struct model;
 struct model_snat {
 	unsigned prefixes, pools;
 	uint8_t pool[MAX_LOCALS];  /* ids */
-	struct sy_source prefix[]; /* in the form that the director takes */
+	struct sy_source prefix[]; /* in the director's format */
 };
 
 int snat_put(struct sy_balance *b, const Steelyard__Forwarder__V1__Snat *pb, struct sy_error *err);
 int snat_delete(struct sy_balance *b, const char *name, struct sy_error *err);
-/* The checks that are possible only at a transaction's end. */
+/* Checks at a transaction's end. */
 int snat_check(struct sy_balance *b, struct sy_error *err);
-/* NULL if s is NULL or memory is short. Free with free(). */
+/* Returns NULL if s is NULL or without memory. Free with free(). */
 struct model_snat *snat_copy(const struct model_snat *s);
-/* Counts these networks once more (sign 1) or less (−1). */
+/* Adds to the references of these networks: sign 1 or −1. */
 void snat_count(struct model *m, const struct model_snat *s, int sign);
 /* Publishes the model's rules to the workers. */
 void snat_publish(struct sy_balance *b);

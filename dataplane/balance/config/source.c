@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sources whose packets the forwarder takes: NAT servers, counted by the services that have them,
- * and the inside networks of SNAT. */
+/* Sources whose packets the forwarder diverts: NAT servers, counted by their services, and the
+ * inside networks of SNAT. */
 #include <arpa/inet.h>
 
 #include <rte_hash.h>
 
 #include "model.h"
 
-/* The hash's data word: references in the lower half, and a flag: taken from the kernel. */
+/* The hash's data word: references in the lower half, and a flag: diverted. */
 #define SOURCE_TAKEN      ((uintptr_t)1 << 32)
 #define SOURCE_REFS(data) ((uint32_t)(uintptr_t)(data))
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The end of a transaction: checked, and then rolled back or published. */
+/* The end of a transaction: checks it, then rolls it back or publishes it. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 
@@ -98,8 +98,7 @@ static void rollback_service(struct sy_balance *b, uint32_t id, struct model_ser
 		count_service(m, before, 1);
 		if (!after) {
 			rte_hash_add_key_data(m->by_key, &before->key, (void *)(uintptr_t)id);
-			/* Its address is still taken from the kernel, as no transaction has ended
-			 * since. */
+			/* its address is still claimed: no transaction has ended since */
 			if (!before->snat)
 				address_hold(b, &before->key.vip, ADDRESS_SET_VIP, NULL);
 		}
@@ -112,7 +111,7 @@ static void rollback_service(struct sy_balance *b, uint32_t id, struct model_ser
 	model_service_free(after);
 }
 
-/* Whether it was used before this transaction and is used now, for the same purpose. */
+/* Was it in use before this transaction, and is it now, for the same purpose? */
 static bool local_stays(const struct model *m, unsigned id)
 {
 	const struct model_local *now = &m->local[id], *before = &m->local_before[id];
@@ -142,7 +141,7 @@ static void rollback_old_locals(struct sy_balance *b)
 void model_rollback(struct sy_balance *b)
 {
 	struct model *m = b->ctl->model;
-	/* An address may have become a VIP or ceased to be one: release it before holding it
+	/* An address may have become a VIP or ceased to be one: release it before referencing it
 	 * again. */
 	rollback_new_locals(b);
 	while (m->touches > 0) {
@@ -164,8 +163,8 @@ void model_rollback(struct sy_balance *b)
 
 /* ---- publishing ------------------------------------------------------------------------------ */
 
-/* Notes the servers that a service has from now on, under the number of this publishing. This
- * avoids a search: a service may be large. */
+/* Notes the servers that a service has from now on, by the number of this publishing. That avoids a
+ * search: a service may be large. */
 static void keep_servers(struct model *m, const struct model_service *after)
 {
 	m->publishings++;
@@ -173,7 +172,7 @@ static void keep_servers(struct model *m, const struct model_service *after)
 		m->kept[after->server[i].id] = m->publishings;
 }
 
-/* Retires the servers that the service had before and does not keep. */
+/* Retires servers that the service had before and does not have now. */
 static void publish_removed_servers(struct sy_balance *b, const struct model_service *before)
 {
 	const struct model *m = b->ctl->model;
@@ -185,7 +184,7 @@ static void publish_removed_servers(struct sy_balance *b, const struct model_ser
 	}
 }
 
-/* Updates the count when `now` replaces `before`; NULL: no service. */
+/* Updates the count when `now` replaces `before`; NULL: none. */
 static void reset_unknown_count(struct sy_balance *b, const struct service *before,
                                 const struct service *now)
 {
@@ -195,7 +194,7 @@ static void reset_unknown_count(struct sy_balance *b, const struct service *befo
 	__atomic_store_n(&b->reset_unknown_services, reset_unknown_services, __ATOMIC_RELAXED);
 }
 
-/* Whether its clients' packets get the DSCP that the service says. */
+/* Sets whether clients' packets get the DSCP of the service. */
 static void endpoint_mark(struct endpoint *e, bool on)
 {
 	const uint8_t others = e->limited & (uint8_t)~LIMITED_DSCP;
@@ -258,8 +257,8 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 	check_publish(b, before, after);
 }
 
-/* Builds the new version of the touched service. False: the budget was used up; the next call
- * continues. Without memory m->next is NULL. */
+/* Builds the new version of the touched service. Returns false if the budget was used up: the next
+ * call continues. Without memory m->next is NULL. */
 static bool prepare_service(struct sy_balance *b, const struct model_touch *t, int64_t *budget)
 {
 	struct model *m = b->ctl->model;

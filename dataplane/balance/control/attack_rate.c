@@ -2,10 +2,10 @@
 #include "attacks.h"
 
 #define TIMES       8.0F    /* the usual rate */
-#define FLOOR       1000.0F /* packets/s below which nothing is an attack */
+#define FLOOR       1000.0F /* packets/s below which no rate is an attack */
 #define BEGIN_LOOKS 2u
 #define END_LOOKS   30u
-#define FIRST_LOOKS 10u /* whose average is usual at first */
+#define FIRST_LOOKS 10u /* looks whose average is the first usual rate */
 #define USUAL_LOOKS 300.0F
 
 /* Returns the packets since the last look. */

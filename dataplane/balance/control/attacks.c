@@ -11,7 +11,7 @@
 #include "model.h"
 
 #define PASS_NS UINT64_C(1000000000)
-#define AT_ONCE 1024u /* services looked at in one tick */
+#define AT_ONCE 1024u /* max services per tick */
 
 static const struct {
 	const char *name, *help, *done;
@@ -128,7 +128,7 @@ static uint64_t count_of_service(const struct service_counts *c, uint16_t proto,
                                  enum attack_kind kind)
 {
 	bool tcp = proto == SY_PROTO_TCP;
-	/* A client that the SYN defence answered has its session, or is counted here. */
+	/* Clients that the SYN defence answered either have a session or count here. */
 	uint64_t unreturned = c->answered > c->right ? c->answered - c->right : 0;
 	if (kind == ATTACK_STRAY_TCP)
 		return tcp ? c->refused[REFUSED_NO_SESSION] : 0;
@@ -157,7 +157,8 @@ static const char *attack_text(const struct attack *a, char *text, size_t size)
 	return text;
 }
 
-/* A free place, or that of the attack that ended first. NULL: all are under way. */
+/* Returns a free entry, otherwise that of the attack that ended first. NULL: all are in
+ * progress. */
 static struct attack *attack_alloc(struct attacks *all)
 {
 	struct attack *oldest = NULL;

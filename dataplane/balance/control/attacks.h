@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Attacks: far more packets of a kind than usual, by service or, where there is none, of the whole
- * forwarder. The control thread compares counters once a second. It reports; nothing depends on it.
+ * Detects attacks: packets of a kind far above the usual rate, per service or, without one, for the
+ * whole forwarder. The control thread compares counters once a second. It only reports.
  */
 #ifndef ATTACKS_H
 #define ATTACKS_H
@@ -10,7 +10,7 @@
 
 #define ATTACKS_KEPT 256u
 
-/* id, name, help, what is done (of a service's kinds: more is told by counters) */
+/* id, name, help, countermeasure (services' kinds: see counters) */
 #define ATTACK_KINDS(X)                                                                            \
 	X(SYN_FLOOD, "syn-flood", "new TCP connections, at many times the usual rate", "")         \
 	X(UDP_FLOOD, "udp-flood", "new UDP sessions, at many times the usual rate", "")            \
@@ -33,7 +33,7 @@ enum attack_kind {
 #undef X
 	        ATTACK_KIND_COUNT
 };
-#define ATTACK_FIRST_TOTAL ATTACK_NO_SERVICE /* from here on, kinds that have no service */
+#define ATTACK_FIRST_TOTAL ATTACK_NO_SERVICE /* first kind without a service */
 
 /* ---- attack_rate.c: the rate of one kind, against its own past ------------------------------- */
 
@@ -41,16 +41,16 @@ enum attack_change { ATTACK_NONE, ATTACK_BEGINS, ATTACK_GOES_ON, ATTACK_ENDS };
 
 struct attack_rate {
 	uint64_t last;     /* the counter at the last look */
-	float usual;       /* packets/s; does not move during an attack */
-	uint16_t attack;   /* 1 + its place in struct attacks; 0: none is under way, or kept */
-	uint8_t looks : 7; /* so far, up to the number that a first judgement takes */
+	float usual;       /* packets/s; frozen during an attack */
+	uint16_t attack;   /* 1 + its index in struct attacks; 0: none */
+	uint8_t looks : 7; /* looks so far, up to the number that the first judgement needs */
 	uint8_t under_way : 1;
-	uint8_t seconds; /* over the threshold before a beginning; below it before an end */
+	uint8_t seconds; /* consecutive seconds above the threshold, or below it during an attack */
 };
 _Static_assert(sizeof(struct attack_rate) == 16, "four a cache line");
 
-/* Takes the counter `elapsed_ns` after the look before, and gives the rate in between. A counter
- * that fell begins anew. */
+/* Updates the counter, `elapsed_ns` after the previous look, and returns the rate in between. A
+ * counter that decreased starts anew. */
 enum attack_change attack_rate_look(struct attack_rate *r, uint64_t count, uint64_t elapsed_ns,
                                     uint64_t *rate);
 
@@ -61,31 +61,31 @@ struct attack {
 	uint32_t service; /* SERVICE_NONE: of none */
 	struct service_key key;
 	char name[64];
-	uint64_t began_ms, ended_ms; /* Unix time; 0: none, goes on */
+	uint64_t began_ms, ended_ms; /* Unix time; 0: none, or in progress */
 	uint64_t packets, rate, peak, usual;
-	bool subsided; /* goes on, but its last rate was one that ends it if it stays so */
-	struct service_counts before, after; /* of the service, at its beginning and end */
+	bool subsided; /* in progress, but its last rate was low enough to end it */
+	struct service_counts before, after; /* of the service, at its begin and end */
 };
 
 struct attacks {
 	struct attack_rate (*of_service)[ATTACK_FIRST_TOTAL]; /* by service id */
 	struct attack_rate total[ATTACK_KIND_COUNT];
-	struct attack attack[ATTACKS_KEPT]; /* began_ms 0: a free place */
-	uint64_t left_out;                  /* found no place */
-	uint64_t pass_ns, elapsed_ns;       /* when this pass began; since the one before */
+	struct attack attack[ATTACKS_KEPT]; /* began_ms 0: free entry */
+	uint64_t left_out;                  /* attacks without a free entry */
+	uint64_t pass_ns, elapsed_ns;       /* begin of this pass; time since the previous one */
 	uint32_t at;                        /* the next service of this pass; 0: wait */
 };
 
 int attacks_create(struct sy_balance *b, struct sy_error *err);
 void attacks_destroy(struct sy_balance *b);
-/* Looks at some services; at each of them once a second. Control thread. */
+/* Looks at some services, at each once a second. Control thread. */
 void attacks_tick(struct sy_balance *b);
-/* What all workers counted of a service. */
+/* A service's counts over all workers. */
 struct service_counts attacks_counts(const struct sy_balance *b, uint32_t service);
 
 const char *attack_kind_name(enum attack_kind kind);
 const char *attack_kind_help(enum attack_kind kind);
-/* What is done about this kind; empty: what counters tell. */
+/* The countermeasure for this kind; empty: see counters. */
 const char *attack_kind_done(enum attack_kind kind);
 
 #endif

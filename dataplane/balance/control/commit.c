@@ -9,7 +9,7 @@
 #include "model.h"
 #include "saved.h"
 
-#define COMMIT_PIECE 256u /* changes per turn of the loop */
+#define COMMIT_PIECE 256u /* max changes per loop iteration */
 
 static void requests_free(struct control *k, pb_request **requests, unsigned count)
 {

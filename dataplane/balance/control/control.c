@@ -255,7 +255,7 @@ bool control_is_busy(const struct control *k)
 
 void control_finish_commit(struct control *k)
 {
-	/* The call that the thread's end would have made. */
+	/* what the thread's end would have called */
 	if (k->commit.phase == COMMIT_BUILD)
 		sy_runtime_defer(k->balance->rt, commit_step_deferred, k);
 	while (commit_step(k))

@@ -30,7 +30,7 @@ struct client {
 	uint32_t staged_changes;
 };
 
-/* The transaction under way; one at a time. Other requests wait in order. */
+/* The transaction in progress; one at a time. Other requests wait in order. */
 struct commit {
 	struct client *client; /* NULL: it has disconnected */
 	uint64_t request_id;
@@ -41,10 +41,10 @@ struct commit {
 	enum { COMMIT_IDLE, COMMIT_APPLY, COMMIT_PROBE, COMMIT_BUILD, COMMIT_PUBLISH } phase;
 };
 
-/* The upgrade under way; one at a time. */
+/* The upgrade in progress; one at a time. */
 struct upgrade {
 	bool running;
-	struct client *client; /* that requested it; NULL: it has disconnected */
+	struct client *client; /* its sender; NULL: disconnected */
 	uint64_t request_id;
 };
 
@@ -58,25 +58,26 @@ struct waiting_request {
 /* The data of a set that a client sends. */
 struct upload {
 	struct client *client;
-	struct set_data *data; /* NULL: none is under way */
+	struct set_data *data; /* NULL: none in progress */
 	size_t have;           /* bytes */
-	/* Once it has all of them: checking and saving it, on a thread of its own. */
+	/* Once complete: checking and saving it, in a background thread. */
 	struct job job;
 	bool is_checking;
 	uint64_t request_id;
 	char directory[PATH_MAX]; /* "": none */
 	int rc, saved;            /* 0, or a negative errno */
 	struct sy_error err;
-	struct waiting_request *waiting; /* to begin another one: for the end of that */
+	struct waiting_request
+	        *waiting; /* a request to begin another upload: waits for the end of this one */
 };
 
-/* Writes data that a set has, and that could not be written when it came. */
+/* Saves data that could not be saved when it came. */
 struct late_save {
 	struct job job;
-	struct set_data *data; /* held; NULL: none is being written */
+	struct set_data *data; /* referenced; NULL: none is being saved */
 	const char *directory;
 	int rc;            /* 0, or a negative errno */
-	uint64_t retry_ns; /* no attempt before */
+	uint64_t retry_ns; /* time of the next attempt */
 };
 
 struct control {
@@ -88,7 +89,7 @@ struct control {
 	struct upload upload;
 	struct late_save late_save;
 	struct waiting_request *waiting;
-	struct listing *listings; /* of sessions, under way */
+	struct listing *listings; /* of sessions, in progress */
 	struct budget budget;     /* of unpacked requests */
 };
 
@@ -106,28 +107,29 @@ void control_reply_error(struct client *c, uint64_t id, pb_code code, uint32_t c
  * for one. */
 void commit_stage(struct client *c, pb_request *request);
 void commit_unstage(struct client *c);
-/* Takes a piece of a set's data (control_set_data.c). */
+/* Receives a piece of a set's data (control_set_data.c). */
 void upload_receive(struct client *c, const pb_request *q);
 /* Waits for the check of data that a client has sent. */
 void upload_finish(struct control *k);
-/* Once a second: tries to write what is not saved, on a thread of its own. */
+/* Once a second: tries to save unsaved data, in a background thread. */
 void late_save_tick(struct control *k);
 /* Waits for that thread. */
 void late_save_finish(struct control *k);
-/* The client is gone, or its transaction is accepted: what it sent, and no set has, is freed. */
+/* The client is gone, or its transaction was accepted: frees its data that no set refers to. */
 void upload_forget(struct client *c);
 
-/* Runs one piece of the commit, or waits for what its thread builds; false: no commit is left. */
+/* Runs one piece of the commit, or waits for its background thread. Returns false if no commit is
+ * left. */
 bool commit_step(struct control *k);
 /* The same from the runtime's loop; repeats until the commit is done. */
 void commit_step_deferred(void *control);
-/* Whether a transaction is under way. */
+/* Is a transaction in progress? */
 bool control_is_busy(const struct control *k);
-/* Runs the commit under way to its end. */
+/* Runs the commit in progress to its end. */
 void control_finish_commit(struct control *k);
 /* Handles the requests that waited for the commit. */
 void control_resume(struct control *k);
-/* Handles a request, or keeps it for the end of the transaction under way. */
+/* Handles a request, or queues it until the end of the transaction in progress. */
 void control_accept(struct client *c, const uint8_t *bytes, size_t len);
 /* Appends a request to a list; replies if there is no memory. */
 void waiting_add(struct waiting_request **list, struct client *c, const uint8_t *bytes, size_t len);
@@ -150,8 +152,7 @@ int control_claim(struct sy_balance *b, const pb_request *q, struct arena *a, pb
                   struct sy_error *err);
 int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                 struct sy_error *err);
-/* Lists everything that does not work as it should, each with its remedy (warnings.c). 0 or
- * -ENOMEM. */
+/* Lists everything that does not work, each with its remedy (warnings.c). Returns 0 or -ENOMEM. */
 int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *count);
 /* Logs the same list. */
 void warnings_log(struct sy_balance *b);
@@ -182,7 +183,7 @@ int list_limits(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 
 int list_shaping(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                  struct sy_error *err);
-/* Measured shares; the only one of these that changes anything. */
+/* Measured shares; the only one of these that changes state. */
 int control_set_shares(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                        struct sy_error *err);
 

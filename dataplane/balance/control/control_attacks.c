@@ -14,7 +14,7 @@
 
 #define DONE_TEXT 160u
 
-/* Whether `syn_defence: auto` is on, for an attack that goes on. */
+/* Is `syn_defence: auto` on, for an attack in progress? */
 static const char *defence_state(const struct sy_balance *b, const struct attack *at)
 {
 	const struct model_service *s = b->ctl->model->service[at->service];
@@ -24,7 +24,7 @@ static const char *defence_state(const struct sy_balance *b, const struct attack
 	                                                     : "; it is off again (auto)";
 }
 
-/* What became of the packets to a service, so far. */
+/* Outcome of the packets to a service so far. */
 static int reply_done(const struct sy_balance *b, const struct attack *at, struct arena *a,
                       Steelyard__Forwarder__V1__Attack *pb)
 {

@@ -11,7 +11,7 @@
 
 typedef Steelyard__Forwarder__V1__LimitCounts pb_counts;
 
-/* Clients of a limit that have most above it, the worst first. */
+/* The clients of a limit with the most packets above it, worst first. */
 struct worst {
 	unsigned count, most;
 	struct sy_limit_client client[LIST_WORST];
@@ -68,7 +68,7 @@ static int reply_clients(const struct sy_balance *b, struct arena *a, const stru
 	const uint64_t volume = sy_limit_volume(&now->rate, sy_clock_ns());
 	struct worst worst = {.most = most < LIST_WORST ? most : LIST_WORST};
 	struct sy_limit_client c;
-	if (most == 0) { /* the keys and counts need not be read */
+	if (most == 0) { /* keys and counts are not needed */
 		pb->clients = sy_limit_table_used(t, &now->rate, volume);
 		return 0;
 	}

@@ -261,7 +261,7 @@ static void fill_defence(const struct sy_balance *b, const struct model_service 
 	out->switched_on = watched->switched_on;
 }
 
-/* Nothing of a server that no handshake was seen of. */
+/* Omits servers without a handshake. */
 static int reply_delay(const struct sy_balance *b, uint32_t server, struct arena *a,
                        Steelyard__Forwarder__V1__DelayStats **out, struct sy_error *err)
 {
@@ -288,7 +288,7 @@ static int reply_delay(const struct sy_balance *b, uint32_t server, struct arena
 	return 0;
 }
 
-/* What was dropped of a service, by reason, without those of which nothing was. */
+/* A service's drops by reason, without reasons that have none. */
 static int reply_drops(const struct sy_balance *b, uint32_t service, struct arena *a,
                        Steelyard__Forwarder__V1__ServiceStats *st, struct sy_error *err)
 {

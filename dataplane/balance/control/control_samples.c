@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Replies to requests for samples. A request tells workers to sample for two more seconds, and
- * takes what they have: into one place, from where each client gets what it has not seen. Several
- * clients do not take samples from each other, and one that stops asking leaves nothing behind.
+ * Replies to requests for samples. A request makes workers sample for two more seconds, and
+ * collects their samples in one buffer, from which each client gets those that it has not seen. So
+ * clients do not take samples from each other, and a client that stops leaves nothing behind.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ void samples_destroy(struct sy_balance *b)
 	b->ctl->samples = NULL;
 }
 
-/* What workers have kept since somebody last asked is of another time. */
+/* Discards samples that workers have queued since the last request: they are outdated. */
 static void samples_forget(struct sy_balance *b, struct samples *s)
 {
 	struct sy_sample scratch[32];
@@ -31,7 +31,7 @@ static void samples_forget(struct sy_balance *b, struct samples *s)
 	s->before = s->last;
 }
 
-/* The smallest rate that somebody asked for holds until nobody has asked for it any more. */
+/* The smallest requested rate applies until no client requests it any more. */
 static void samples_want(struct sy_balance *b, struct samples *s, enum sy_sample_kind kind,
                          uint32_t one_in, uint64_t now_ns)
 {
@@ -44,7 +44,7 @@ static void samples_want(struct sy_balance *b, struct samples *s, enum sy_sample
 
 static void samples_collect(struct sy_balance *b, struct samples *s)
 {
-	/* No more than are kept, and of every worker. */
+	/* At most the buffer's size, shared by all workers. */
 	unsigned share = SAMPLES_KEPT / b->workers;
 	for (unsigned w = 0; w < b->workers; w++) {
 		for (unsigned left = share; left > 0;) {
@@ -61,7 +61,7 @@ static void samples_collect(struct sy_balance *b, struct samples *s)
 		s->before = s->last - SAMPLES_KEPT;
 }
 
-/* The packet was dropped on its way out: its port is where it was to leave. */
+/* Was the packet dropped on its way out? Then its port is the egress. */
 static bool is_outward(enum sy_drop reason)
 {
 	return reason == SY_DROP_TX_FULL || reason == SY_DROP_PORT_DOWN ||
@@ -127,7 +127,7 @@ int list_samples(struct sy_balance *b, const pb_request *q, struct arena *a, pb_
 		s = b->ctl->samples = calloc(1, sizeof(*s));
 		if (!s)
 			return sy_fail(err, ENOMEM, "no memory for samples");
-		s->before = s->last = 1; /* 0 in a request says that it is a client's first */
+		s->before = s->last = 1; /* 0 in a request means the client's first one */
 	}
 	if (now_ns >= s->until_ns[SY_SAMPLE_RECEIVED] && now_ns >= s->until_ns[SY_SAMPLE_DROPPED])
 		samples_forget(b, s);
@@ -135,7 +135,9 @@ int list_samples(struct sy_balance *b, const pb_request *q, struct arena *a, pb_
 	samples_want(b, s, SY_SAMPLE_DROPPED, request->dropped, now_ns);
 	samples_collect(b, s);
 	l->last = request->after;
-	if (request->after == 0 || request->after > s->last) { /* new, or of an earlier forwarder */
+	if (request->after == 0 ||
+	    request->after >
+	            s->last) { /* first request, or from before a restart of the forwarder */
 		l->last = s->last;
 	} else if (request->after < s->before) {
 		l->missed = s->before - request->after;

@@ -17,12 +17,13 @@
 #include "model_message.h"
 
 #define LIST_SESSIONS 1000u
-#define COPY_RECORDS  128u /* copied per call into a worker, which waits for these cache misses */
-#define LOOK_RECORDS  512u /* sessions that a worker visits per call */
-#define PAUSE_NS      200000
-#define SCAN_RECORDS  32768u /* sessions visited per request; its cursor continues from there */
-#define AHEAD         8      /* records ahead to prefetch */
-/* A worker that does not run for so long is not merely late. */
+#define COPY_RECORDS                                                                               \
+	128u /* max records copied per call, which the worker spends on their cache misses */
+#define LOOK_RECORDS 512u /* sessions that a worker visits per call */
+#define PAUSE_NS     200000
+#define SCAN_RECORDS 32768u /* sessions visited per request; its cursor continues from there */
+#define AHEAD        8      /* records ahead to prefetch */
+/* A worker that has not run for this long is considered stuck. */
 #define PATIENCE_NS (60 * UINT64_C(1000000000))
 
 /* The cursor of the API: slot in the upper half, record in the lower. */
@@ -49,11 +50,11 @@ struct copy {
 	uint32_t after[COPY_RECORDS]; /* the cursor after each */
 };
 
-/* A request under way. Its post refers to it, so it outlives its client. */
+/* A request in progress. Its post refers to it, so it outlives its client. */
 struct listing {
 	struct listing *next;
 	struct control *control;
-	struct client *client; /* NULL: it is gone, or has its reply */
+	struct client *client; /* NULL: gone, or has its reply */
 	uint64_t request_id, began_ns;
 	struct arena arena;
 	Steelyard__Forwarder__V1__SessionList list;
@@ -62,13 +63,13 @@ struct listing {
 	unsigned left;   /* records to visit for this request */
 	unsigned looked; /* visited since the last pause */
 	struct sy_worker_post post;
-	unsigned worker; /* that has the post, until it has run */
+	unsigned worker; /* worker with the post, until it has run */
 	struct copy copy;
 };
 
-/* Returns whether the client has shown that it receives what is sent to it. A session that was
- * reset or killed may have been half open before. Of UDP, a flood from one network hits ports that
- * were answered by chance. */
+/* Was the client validated: did it receive what was sent to it? A session that was reset or killed
+ * may have been half open before. UDP counts only after an answer and another datagram, since a
+ * flood from one network hits answered ports by chance. */
 static bool state_is_validated(uint8_t state)
 {
 	return !session_state_is_embryonic(state) && state != SESSION_RESET &&
@@ -88,7 +89,7 @@ static bool filter_accepts(const struct filter *f, const struct session *s,
 	        f->service.proto == e->proto && sy_addr_equal(&f->service.vip, &e->vip));
 }
 
-/* Prefetches what the next copies need: the records, and the copy buffer, whose lines the control
+/* Prefetches for the next copies: the records, and the copy buffer, whose lines the control
  * thread's core read last. */
 static SY_PREFETCH_INLINE void copy_prefetch(const struct copy *c, const struct session_table *t,
                                              uint32_t record)
@@ -125,7 +126,7 @@ static void copy_records(struct sy_worker *w, void *listing)
 	}
 }
 
-/* After LOOK_RECORDS visited sessions, gives workers time for packets. */
+/* After LOOK_RECORDS visited sessions, pauses to leave time for packets. */
 static void copy_pause(unsigned *looked)
 {
 	static const struct timespec pause = {0, PAUSE_NS};
@@ -197,7 +198,7 @@ static int filter_read(const Steelyard__Forwarder__V1__ListSessionsRequest *requ
 	return request->service ? read_key(request->service, &f->service, err) : 0;
 }
 
-/* Adds what the worker has copied to the list, and moves the cursor. */
+/* Adds the worker's copies to the list, and advances the cursor. */
 static int listing_add(struct listing *l)
 {
 	struct sy_balance *b = l->control->balance;

@@ -22,7 +22,7 @@ static void upload_reply(struct client *c, uint64_t id, uint64_t next)
 
 /* ---- all pieces are here --------------------------------------------------------------------- */
 
-/* On a thread of its own. */
+/* Runs in a background thread. */
 static void upload_check(void *upload)
 {
 	struct upload *u = upload;
@@ -40,7 +40,7 @@ static void upload_result(struct control *k)
 	u->is_checking = false;
 	k->balance->ctl->access->saving--;
 	if (u->rc < 0 || !c) {
-		free(d); /* a file that was written is removed after the next snapshot */
+		free(d); /* snapshots remove files that were written for it */
 		if (c)
 			control_reply_error(c, u->request_id,
 			                    STEELYARD__FORWARDER__V1__CODE__CODE_INVALID, 0,
@@ -85,7 +85,7 @@ static void upload_check_begin(struct control *k, uint64_t request_id)
 	k->balance->ctl->access->saving++;
 	if (job_begin(&u->job, k->balance->rt, upload_check, upload_is_checked, u, k) == 0)
 		return;
-	upload_check(u); /* no thread: at once */
+	upload_check(u); /* no thread: do it here */
 	upload_end(k);
 }
 
@@ -99,7 +99,7 @@ void upload_finish(struct control *k)
 
 /* ---- saving later ---------------------------------------------------------------------------- */
 
-/* On a thread of its own. */
+/* Runs in a background thread. */
 static void late_save_write(void *late_save)
 {
 	struct late_save *s = late_save;
@@ -198,7 +198,7 @@ static void upload_piece(struct client *c, const pb_request *q)
 		upload_reply(c, q->id, u->have);
 }
 
-/* A set is checked and saved, which may take seconds: nothing else shall wait for that. */
+/* Checking and saving a set may take seconds: queues the request, other requests go on. */
 static void upload_begin_later(struct client *c, const pb_request *q)
 {
 	const size_t len = steelyard__forwarder__v1__request__get_packed_size(q);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Everything that does not work as it should: for status, and for the log at the start. */
+/* Lists everything that does not work: for status, and for the log at the start. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>

@@ -11,8 +11,8 @@
 #include "model.h"
 
 #define PASS_NS UINT64_C(250000000)
-#define AT_ONCE 1024u /* services looked at in one tick */
-/* Lines of the log: one a second, after so many at once. */
+#define AT_ONCE 1024u /* max services per tick */
+/* Rate limit of log lines: one a second, after a burst. */
 #define LOG_COST_NS UINT64_C(1000000000)
 #define LOG_BURST   20u
 
@@ -48,7 +48,7 @@ void watch_destroy(struct sy_balance *b)
 struct watch_counts watch_counts_of(const struct sy_balance *b, uint32_t service)
 {
 	struct watch_counts sum = {0};
-	int64_t half_open = 0; /* of one worker it may be negative after slots have moved */
+	int64_t half_open = 0; /* a single worker's value may be negative after slots have moved */
 	for (unsigned w = 0; w < b->workers; w++) {
 		const struct service_counts *c = &b->worker[w].counts[service];
 		const struct service_load *load = &b->worker[w].load[service];

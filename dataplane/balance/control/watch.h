@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The switch of `syn_defence: auto` (docs/design/0025-syn-defence.md, "Switching"). The control
- * thread compares counters of each such service four times a second, and writes one flag that
- * workers read.
+ * Switches `syn_defence: auto` (docs/design/0025-syn-defence.md, "Switching"). The control thread
+ * compares each such service's counters four times a second, and sets a flag that workers read.
  */
 #ifndef WATCH_H
 #define WATCH_H
@@ -11,7 +10,7 @@
 
 /* ---- watch_switch.c: when to switch ---------------------------------------------------------- */
 
-/* id, what operators read */
+/* id, text for operators */
 #define WATCH_REASONS(X)                                                                           \
 	X(NONE, "")                                                                                \
 	X(SHARE, "half-open sessions take much of the session table")                              \
@@ -27,64 +26,64 @@ enum watch_reason {
 
 enum watch_change { WATCH_STAYS, WATCH_ON, WATCH_OFF };
 
-/* Counters of a service, of all workers: so far, but for half_open. */
+/* A service's counts over all workers, since the start except half_open. */
 struct watch_counts {
-	uint64_t begun, established; /* sessions; of them, handshakes that were completed */
-	uint64_t answered, returned; /* SYNs that the defence answered; right returns of that */
-	uint64_t half_open;          /* sessions now */
+	uint64_t begun, established; /* sessions; completed handshakes of them */
+	uint64_t answered, returned; /* SYNs that the defence answered; valid answers to these */
+	uint64_t half_open;          /* current number of sessions */
 };
 
-/* What all services have in common at a look. */
+/* Common to all services at a look. */
 struct watch_look {
-	uint64_t now_ns, elapsed_ns; /* since the look before */
+	uint64_t now_ns, elapsed_ns; /* time since the previous look */
 	uint64_t capacity;           /* records of all tables */
 	unsigned workers;
 };
 
-/* All zero: not looked at yet. */
+/* Per service. All zero: not looked at yet. */
 struct watch_switch {
 	struct watch_counts last;
-	uint64_t until_ns;   /* on: when it goes off, unless more answers stay without return */
-	uint64_t over_ns;    /* off: for how long a reason has held */
-	uint64_t calm_ns;    /* off: for how long none has */
-	uint64_t learned_ns; /* of what is usual */
-	float usual;         /* sessions begun in a second, while there is no reason */
+	uint64_t until_ns;   /* on: end of the hold time, unless more answers stay without return */
+	uint64_t over_ns;    /* off: duration of a reason */
+	uint64_t calm_ns;    /* off: time without a reason */
+	uint64_t learned_ns; /* learning time of `usual` */
+	float usual;         /* sessions begun per second without an attack */
 	enum watch_reason reason; /* of the last switch */
 	bool seen;                /* last is set */
 	bool on;
-	bool forged;  /* on: answers have stayed without return */
-	uint8_t vain; /* switches in sequence for which none did */
+	bool forged;  /* on: answers stayed without return */
+	uint8_t vain; /* consecutive switches without such answers */
 };
 
-/* Takes the counters at this look. */
+/* Updates the switch with the counters of this look. */
 enum watch_change watch_switch_look(struct watch_switch *s, const struct watch_counts *counts,
                                     const struct watch_look *look);
 
 /* ---- watch.c --------------------------------------------------------------------------------- */
 
-/* A service whose defence is `auto`. */
+/* State of a service with `syn_defence: auto`. */
 struct watched {
 	struct watch_switch now;
-	uint64_t since_ms;    /* Unix time of the last switch; 0: there was none */
-	uint64_t switched_on; /* times */
-	uint64_t answered;    /* SYNs, when it was last switched on */
+	uint64_t since_ms;    /* Unix time of the last switch; 0: never */
+	uint64_t switched_on; /* how often */
+	uint64_t answered;    /* SYNs answered when it was last switched on */
 };
 
 struct watch {
 	struct watched *of_service; /* by service id */
 	struct watch_look look;     /* of this pass */
-	uint64_t pass_ns;           /* when it began */
+	uint64_t pass_ns;           /* begin of this pass */
 	uint32_t at;                /* the next service of this pass; 0: wait */
 	struct rate_limit log_rate;
-	uint64_t not_logged; /* switches since the last line */
+	uint64_t not_logged; /* switches since the last log line */
 };
 
 int watch_create(struct sy_balance *b, struct sy_error *err);
 void watch_destroy(struct sy_balance *b);
-/* Looks at some services; at each of them four times a second. Control thread. */
+/* Looks at some services, at each four times a second. Control thread. */
 void watch_tick(struct sy_balance *b);
 struct watch_counts watch_counts_of(const struct sy_balance *b, uint32_t service);
-/* What operators read; empty: it was never switched. */
+/* Text for operators; empty: never switched. */
 const char *watch_reason_text(enum watch_reason reason);
 
 #endif

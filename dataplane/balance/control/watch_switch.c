@@ -2,28 +2,27 @@
 #include "watch.h"
 
 #define SECOND_NS UINT64_C(1000000000)
-/* Half-open sessions that are never too many, and the part of the table from which more are. */
+/* Number of half-open sessions that is never a reason; part of the table from which it is. */
 #define FEW_HALF_OPEN 1024u
 #define SHARE         16u
-/* Handshakes a second that stay without completion: switch on. An eighth of it keeps it on. */
+/* Uncompleted handshakes per second that switch it on. An eighth of that keeps it on. */
 #define UNFINISHED 1000.0F
 #define UNRETURNED (UNFINISHED / 8)
-/* New sessions a second and worker, and how often what is usual. */
+/* New sessions per second and worker, and multiple of the usual rate, that switch it on. */
 #define RATE  20000.0F
 #define TIMES 8.0F
-/* A reason must hold for so long, but for that of SHARE; after a switch in vain for twice as long.
- */
+/* A reason must last this long, except SHARE; twice as long after each vain switch. */
 #define PERSIST_NS SECOND_NS
 #define VAIN_MOST  6u
-/* Vain switches are forgotten when there was no reason for so long. */
+/* Vain switches are forgotten after this long without a reason. */
 #define CALM_NS (60 * SECOND_NS)
-/* It stays on for so long after the last second with answers that are not returned. */
+/* It stays on for this long after the last second with unreturned answers. */
 #define HOLD_NS (10 * SECOND_NS)
-/* What is usual: the average of the first seconds, then of five minutes. */
+/* The usual rate: average of the first seconds, then over five minutes. */
 #define LEARN_NS (10 * SECOND_NS)
 #define USUAL_NS (300 * SECOND_NS)
 
-/* In a second, since the look before. */
+/* Rates per second since the previous look. */
 struct rates {
 	float begun, unfinished, answered, unreturned;
 };
@@ -51,7 +50,7 @@ static struct rates rates_of(const struct watch_counts *last, const struct watch
 	return r;
 }
 
-/* Why the defence should be on; NONE: it need not be. */
+/* Why the defence must be on; NONE: it need not be. */
 static enum watch_reason reason_of(const struct watch_switch *s, const struct watch_counts *counts,
                                    const struct rates *r, const struct watch_look *look)
 {
@@ -75,7 +74,7 @@ static void usual_follow(struct watch_switch *s, float rate, uint64_t elapsed_ns
 		s->learned_ns += elapsed_ns;
 }
 
-/* For how long this reason must hold. */
+/* How long this reason must last. */
 static uint64_t persistence(const struct watch_switch *s, enum watch_reason reason)
 {
 	return reason == WATCH_SHARE && s->vain == 0 ? 0 : PERSIST_NS << s->vain;
@@ -118,7 +117,7 @@ static enum watch_change look_while_on(struct watch_switch *s, const struct rate
 	s->reason = WATCH_CALM;
 	if (s->forged) {
 		s->vain = 0;
-	} else { /* these clients are real, or there are none any more */
+	} else { /* the clients are real, or there are none any more */
 		s->vain += s->vain < VAIN_MOST;
 		s->usual = s->usual > r->begun ? s->usual : r->begun;
 	}

@@ -15,21 +15,21 @@
 
 struct sy_balance;
 
-/* Packets that the event device holds at most, by default. A port of event_dsw may keep the room of
- * 256 for itself. */
+/* Default capacity of the event device in packets. A port of event_dsw may keep 256 of it for
+ * itself. */
 #define SY_BALANCE_EVENTS(workers) (2048u + 512u * (workers))
 
-/* Packet buffers that fragments of incomplete datagrams take at most. */
+/* Max packet buffers of fragments of incomplete datagrams. */
 #define SY_BALANCE_FRAGMENTS(workers) (2048u * (workers))
 
 /* An upgrade request of a client; valid during the call. */
 struct sy_balance_upgrade {
 	const char *binary;      /* NULL: the running one, or its replacement at that path */
-	const char *const *argv; /* NULL: as now; else the arguments after the name */
+	const char *const *argv; /* NULL: as now; otherwise the arguments after the name */
 	unsigned argc;
 };
 
-/* What becomes of a packet to a service that is unavailable, or to a port without a service. */
+/* What happens to a packet for a service that is unavailable, or for a port without a service. */
 enum sy_unavailable {
 	SY_UNAVAILABLE_DROP,
 	SY_UNAVAILABLE_RESET, /* TCP: a reset; UDP: as ICMP */
@@ -37,29 +37,29 @@ enum sy_unavailable {
 };
 
 struct sy_balance_options {
-	uint64_t sessions; /* initial capacity of all session tables together; 0: the capacity found
-	                      in the store, or chosen by the available memory */
-	uint64_t sessions_limit;     /* capacity that the tables may grow to; 0: by memory */
-	uint64_t memory_reserved;    /* bytes of that memory that other parts will take */
+	uint64_t sessions; /* initial capacity of all session tables; 0: that of the existing store,
+	                      or chosen by the available memory */
+	uint64_t sessions_limit;     /* max capacity of the tables; 0: by memory */
+	uint64_t memory_reserved;    /* bytes of that memory for other uses */
 	const char *store_directory; /* directory of the tables' file: hugetlbfs or ordinary; NULL:
 	                                no file, sessions end with the process */
 	bool store_huge;             /* store_directory is hugetlbfs */
 	const char *store_name;      /* name of the tables' file */
-	bool inherit;                /* a running forwarder still has the file */
+	bool inherit;                /* a running forwarder still owns the file */
 	const struct sy_slot_key *slot_key; /* the key to use; NULL: the key in the tables, or a
 	                                       random one for new tables */
-	const char *state_directory; /* for the accepted configuration; NULL: it is not saved */
-	const char *build;           /* version shown by status */
-	const char *event_device;    /* NULL: event_dsw */
-	const char *event_model;     /* as in sy_event_model_name[]; NULL: atomic */
-	unsigned event_capacity;     /* packets in it, at most; 0: SY_BALANCE_EVENTS */
-	bool event_at_start;         /* open it at once, not when a limit asks for it */
-	uint32_t max_services;       /* ≤ 2^24 */
-	uint32_t max_servers;        /* ≤ 2^24 */
-	enum sy_unavailable unknown_ports; /* for ports of a VIP that have no service */
-	struct sy_control_access access;   /* who may connect to the control socket */
-	/* Begins an upgrade, which sy_balance_upgrade_answer() answers later, or returns a negative
-	 * errno with err. NULL: upgrades are refused. */
+	const char *state_directory;        /* for the accepted configuration; NULL: not saved */
+	const char *build;                  /* version shown by status */
+	const char *event_device;           /* NULL: event_dsw */
+	const char *event_model;            /* as in sy_event_model_name[]; NULL: atomic */
+	unsigned event_capacity;            /* max packets in it; 0: SY_BALANCE_EVENTS */
+	bool event_at_start;                /* open it at the start, not when a limit needs it */
+	uint32_t max_services;              /* ≤ 2^24 */
+	uint32_t max_servers;               /* ≤ 2^24 */
+	enum sy_unavailable unknown_ports;  /* for ports of a VIP that have no service */
+	struct sy_control_access access;    /* access to the control socket */
+	/* Begins an upgrade; sy_balance_upgrade_answer() replies later. Or fails with a negative
+	 * errno and err. NULL: upgrades are refused. */
 	int (*upgrade)(void *ctx, const struct sy_balance_upgrade *wanted, struct sy_error *err);
 	void *upgrade_ctx;
 };
@@ -71,20 +71,20 @@ unsigned sy_balance_path_half(const struct sy_balance *b);
 /* Creates the workers' state and, with a state directory, loads the configuration accepted last.
  * With `inherit` it loads the predecessor's snapshot, and fails if that cannot be read. */
 int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_error *err);
-/* With `inherit`, after the predecessor has sealed its tables with this ticket: applies what was
- * configured since sy_balance_attach() and takes the tables over. */
+/* With `inherit`, after the predecessor has sealed its tables with this ticket: applies the
+ * configuration changes since sy_balance_attach() and acquires the tables. */
 int sy_balance_acquire(struct sy_balance *b, uint64_t ticket, struct sy_error *err);
 /* Adopts the sessions of an earlier process, with up to `threads` threads, and logs the result. The
  * workers do not run yet. */
 int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *err);
 /* After sy_runtime_quiesce(): saves the configuration, then seals and releases the tables for the
- * next process. ticket: 0 for a clean stop, else the number that the successor passes to
+ * next process. ticket: 0 for a clean stop, otherwise the number that the successor passes to
  * sy_balance_acquire(). */
 void sy_balance_seal(struct sy_balance *b, uint64_t ticket);
-/* While an upgrade is prepared, configuration is written to the journal only and no id is freed. */
+/* While an upgrade is prepared, writes configuration to the journal only, and frees no ids. */
 void sy_balance_hold_snapshots(struct sy_balance *b, bool hold);
-/* Whether a successor could trust the tables if they were sealed now. False for some seconds after
- * an upgrade, until expiry has visited every session twice. */
+/* Could a successor trust the tables if they were sealed now? False for some seconds after an
+ * upgrade, until expiry has visited every session twice. */
 bool sy_balance_is_settled(const struct sy_balance *b);
 /* Saves the accepted configuration in advance, so sy_balance_seal() does not wait for the disk.
  * Workers may run. */
@@ -95,10 +95,10 @@ void sy_balance_leave_socket(struct sy_balance *b);
 struct sy_balance_upgraded {
 	const char *build; /* of the new forwarder */
 	int pid;
-	uint64_t gap_ns;   /* from the last packet received here to the first loop turn there */
+	uint64_t gap_ns; /* from the last packet received here to the first loop iteration there */
 	uint64_t sessions; /* sessions that continued */
 };
-/* Answers the upgrade request under way. err NULL: the upgrade succeeded. */
+/* Replies to the upgrade request in progress. err NULL: the upgrade succeeded. */
 void sy_balance_upgrade_answer(struct sy_balance *b, const struct sy_balance_upgraded *done,
                                const struct sy_error *err);
 /* Opens the control socket. */
@@ -116,7 +116,7 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst);
 void sy_event_stage(struct sy_worker *w, struct sy_burst *burst);
 /* Periodic work of each worker: expiry. */
 void sy_balance_round(struct sy_worker *w);
-/* For sy_runtime_options.poll and is_idle: packets that limits have given to the event device. */
+/* For sy_runtime_options.poll and is_idle: packets in the event device. */
 bool sy_balance_poll(struct sy_worker *w);
 bool sy_balance_is_idle(const struct sy_worker *w);
 /* For sy_runtime_options.refused: counts the packet under its service. */

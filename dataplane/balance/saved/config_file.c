@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The configuration accepted last, with which a forwarder starts without its agent.
+ * The last accepted configuration: a forwarder starts with it without its agent.
  *
  *     0        8         12       16       20
  *     | magic  | version | CRC-32C | length | Config (protobuf), length bytes |
@@ -48,7 +48,7 @@ int saved_lock(struct sy_balance *b, struct sy_error *err)
 	if (b->ctl->state_lock < 0)
 		return sy_fail(err, errno, "%s: %s", path, strerror(errno));
 	struct stat st;
-	/* Whoever can read the directory could hold its lock. Its users need not list it. */
+	/* Any user who can read the directory could hold its lock; no user needs to list it. */
 	if (fstat(b->ctl->state_lock, &st) == 0 && st.st_mode & 0066)
 		(void)fchmod(b->ctl->state_lock, st.st_mode & 07711);
 	if (sy_lock(b->ctl->state_lock, 0))
@@ -158,7 +158,7 @@ void config_file_flush(struct sy_balance *b, bool now)
 {
 	struct sy_error *err = &b->ctl->save_error;
 	uint64_t clock = sy_clock_ns();
-	/* During a transaction the model is not an accepted configuration. */
+	/* during a transaction the model is not an accepted configuration */
 	if (!b->ctl->unsaved || b->ctl->hold || !b->ctl->owner || !b->ctl->store ||
 	    b->ctl->model->open)
 		return;
@@ -180,7 +180,7 @@ void config_file_flush(struct sy_balance *b, bool now)
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* Reads the whole message; NULL with err. */
+/* Reads the whole message. Returns NULL with err. */
 static Steelyard__Forwarder__V1__Config *config_read(int fd, struct sy_error *err)
 {
 	struct config_header h;
@@ -325,7 +325,7 @@ int config_file_load(struct sy_balance *b, struct sy_error *err)
 	if (rc == 0 && b->ctl->newer.count > 0) {
 		config_keep_newer(b, path);
 		b->ctl->unsaved =
-		        true; /* or the next upgrade would be refused by what has no effect */
+		        true; /* otherwise settings without effect would fail the next upgrade */
 	}
 	if (saved_is_refused(rc) && b->ctl->owner) {
 		rename(path, aside);

@@ -62,7 +62,7 @@ uint32_t journal_crc(uint64_t revision, const uint8_t *bytes, uint32_t len)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Serializes one transaction as an entry; NULL: no memory. */
+/* Serializes one transaction as an entry. Returns NULL without memory. */
 static uint8_t *entry_pack(uint64_t revision, pb_request *const *requests, unsigned count,
                            size_t *len)
 {
@@ -83,7 +83,7 @@ static uint8_t *entry_pack(uint64_t revision, pb_request *const *requests, unsig
 	return out;
 }
 
-/* An entry after a missing one would be wrong: writes nothing more until the next snapshot. */
+/* An entry after a missing one would be wrong: stops writing until the next snapshot. */
 static void journal_break(struct journal *j, int rc)
 {
 	if (ftruncate(j->fd, (off_t)j->size) < 0 || !j->complained)
@@ -160,7 +160,7 @@ static int apply_changes(struct sy_balance *b, const void *request, struct sy_er
 	const Steelyard__Forwarder__V1__ApplyRequest *apply = request;
 	int rc = 0;
 	for (size_t i = 0; rc == 0 && i < apply->n_changes; i++) {
-		/* Of a kind that is not known: noted as newer. */
+		/* Skip a change of an unknown kind: it is noted as newer. */
 		bool skip = b->ctl->lenient &&
 		            apply->changes[i]->kind_case ==
 		                    STEELYARD__FORWARDER__V1__CHANGE__KIND__NOT_SET &&

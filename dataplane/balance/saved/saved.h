@@ -19,15 +19,15 @@ typedef Steelyard__Forwarder__V1__Request pb_request;
 /* ---- config_file.c: the snapshot ------------------------------------------------------------- */
 
 int config_file_save(struct sy_balance *b, struct sy_error *err);
-/* Saves unsaved configuration. Unless `now`, at most once a second, as every health flip is a
- * change. Does nothing while a transaction is open or snapshots are held. */
+/* Saves unsaved configuration. Unless `now`, at most once a second, because every health change
+ * counts. Does nothing while a transaction is open or snapshots are suspended. */
 void config_file_flush(struct sy_balance *b, bool now);
 /* Loads and applies the snapshot. A missing file is no error. A damaged file is renamed to
  * config.damaged; with `inherit` it belongs to the predecessor, so it stays and the call fails. */
 int config_file_load(struct sy_balance *b, struct sy_error *err);
 
-/* Locks the state directory while this process owns it: two forwarders would write one journal.
- * -EBUSY if another process holds the lock. */
+/* Locks the state directory while this process owns it: two forwarders must not write one journal.
+ * Fails with -EBUSY if another process holds the lock. */
 int saved_lock(struct sy_balance *b, struct sy_error *err);
 void saved_unlock(struct sy_balance *b);
 
@@ -37,10 +37,10 @@ void saved_path(const struct sy_balance *b, const char *name, const char *suffix
 /* 0 or a negative errno. */
 int saved_write(int fd, const void *bytes, size_t len);
 #define SAVED_NEWER ".newer"
-/* Settings of a newer version in what was saved: refuses them with -ENOTSUP, or notes them if the
- * start is lenient. */
+/* Handles settings of a newer version in saved files: refuses them with -ENOTSUP, or notes them if
+ * the start is lenient. */
 int saved_check_newer(struct sy_balance *b, const ProtobufCMessage *m, struct sy_error *err);
-/* Whether the error comes from the file's content, and so would recur at the next start. Other
+/* Does the error come from the file's content, so that it would recur at the next start? Other
  * errors (memory, lo, nftables) may not recur. */
 bool saved_is_refused(int rc);
 
@@ -50,26 +50,25 @@ bool saved_is_refused(int rc);
 /* Writes sets/DIGEST in the directory so that it outlives a power loss. 0 or a negative errno. Any
  * thread. */
 int set_file_write(const char *directory, const struct set_data *d);
-/* Loads the data that this set names, unless the balancer has it. If that fails, the reason is
- * logged, and the set will be empty. */
+/* Loads the data of this set, unless the balancer has it. On failure logs the reason; the set will
+ * be empty. */
 void set_file_load(struct sy_balance *b, const Steelyard__Forwarder__V1__AccessSet *set);
-/* Called when a snapshot has been written and the journal is empty: removes data that no set names
- * and no sender of a transaction has. Removes nothing while a newer configuration is kept aside. */
+/* Call after a snapshot was written and the journal is empty: removes data that no set and no
+ * sender's transaction refers to. Removes nothing while a newer configuration is set aside. */
 void set_files_collect(struct sy_balance *b);
 /* Fsyncs a directory. 0 or a negative errno. Any thread. */
 int saved_directory_sync(const char *path);
 
 /* ---- journal.c: transactions since the snapshot ---------------------------------------------- */
 
-/* Applies the entries that the snapshot does not contain, and opens the journal for appending. A
- * truncated entry ends the replay; a damaged or refused entry moves the whole file to
- * journal.damaged. */
+/* Applies the entries after the snapshot, and opens the journal for appending. A truncated entry
+ * ends the replay; a damaged or refused entry moves the whole file to journal.damaged. */
 int journal_load(struct sy_balance *b, struct sy_error *err);
-/* Called before a transaction is published. A write error is logged; the transaction continues. */
+/* Call before a transaction is published. Logs a write error; the transaction continues. */
 void journal_append(struct sy_balance *b, pb_request *const *requests, unsigned count);
-/* Called when a snapshot contains all entries. */
+/* Call when a snapshot contains all entries. */
 void journal_clear(struct sy_balance *b);
-/* Whether it is so long that a snapshot is due at once. */
+/* Is it so long that a snapshot is due at once? */
 bool journal_is_long(const struct sy_balance *b);
 void journal_close(struct sy_balance *b);
 
@@ -84,8 +83,8 @@ enum journal_stop {
 	JOURNAL_REFUSED, /* an entry can no longer be applied */
 	JOURNAL_FAILED,  /* temporarily: err has the code */
 };
-/* Applies the entries in a journal's bytes, one transaction each, from byte *at on. Moves *at past
- * the last one applied. err says why, unless END or TORN. */
+/* Applies the entries in a journal's bytes, one transaction each, from byte *at on. Advances *at
+ * past the last one applied. err says why, unless END or TORN. */
 enum journal_stop journal_replay(struct sy_balance *b, const uint8_t *bytes, size_t len, size_t *at,
                                  struct sy_error *err);
 

@@ -155,8 +155,8 @@ static bool is_named(const uint8_t *digest, const char *file)
 	return strcmp(name, file) == 0;
 }
 
-/* Whether the file in sets/ is data that this process has, or that a set of its still lacks: the
- * next start may be able to read it. */
+/* Is the file in sets/ data of this process, or of a set that lacks it? The next start may be able
+ * to read it. */
 static bool is_needed(const struct sy_balance *b, const char *file)
 {
 	const struct access_model *m = b->ctl->access;
@@ -174,7 +174,7 @@ void set_files_collect(struct sy_balance *b)
 {
 	char path[PATH_MAX];
 	const struct dirent *e;
-	/* The newer configuration that was kept aside may name sets that this process skipped. */
+	/* The newer configuration that was set aside may name sets that this process skipped. */
 	if (!b->options.state_directory || b->ctl->access->saving || b->ctl->newer.count > 0)
 		return;
 	saved_path(b, "sets", "", path);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Drawing a server: [0,1) is divided into ranges, one for each candidate, as long as its share; a
+ * Weighted random choice: [0,1) is divided into ranges, one per candidate, as long as its share; a
  * random number falls into one of them. Here [0,1) is [0, sum of the weights).
  *
  *      a          b      c                 d
  *   ├────────┼────────┼──────┼────────────────────────────┤
  *   0      until[0] until[1] until[2]                until[3]
  *      ▲      ▲      ▲      ▲      ▲      ▲      ▲      ▲
- *    guide: the range in which each of at least as many equal parts begins, so that on average less
- *    than one range is passed by before the right one is found
+ *    guide: the range in which each of at least as many equal parts begins: on average less than
+ * one range is skipped before the right one
  */
 #ifndef DRAW_H
 #define DRAW_H
@@ -21,7 +21,7 @@ struct draw {
 	uint64_t until[];
 };
 
-/* Of a pool's eligible candidates, in their order; NULL: no memory. */
+/* For a pool's eligible candidates, in order. Returns NULL without memory. */
 struct draw *draw_create(const struct pool *p, int64_t *budget);
 
 /* The candidate whose range contains a random number. At least one is eligible. */

@@ -33,7 +33,7 @@ uint64_t scheduler_name(const struct sy_addr *addr, uint16_t port)
 	return hash_addr(addr, port);
 }
 
-/* Mixed again: a client may have the same address as a server. */
+/* Mixed again: a client may have a server's address. */
 uint64_t scheduler_hash(const struct sy_addr *client, uint16_t port, bool with_port)
 {
 	return hash_next(hash_addr(client, with_port ? port : 0));
@@ -86,14 +86,14 @@ uint32_t pool_ceiling(uint32_t before, uint32_t largest)
 {
 	if (before == 0)
 		return largest;
-	/* A server slightly above it takes slightly less than it should. */
+	/* a server slightly above it gets slightly less than its share */
 	if (largest <= before + before / 16 && largest >= before / 3)
 		return before;
-	/* Room for growth, at the price of one more hash for a quarter of the clients. */
+	/* Leave headroom for growth, at the cost of one more hash for a quarter of the clients. */
 	return largest > UINT32_MAX / 4 * 3 ? UINT32_MAX : largest + largest / 3;
 }
 
-/* Uses sixteenths only if a share is partial: sums stay small. */
+/* Uses sixteenths only if a share is partial, to keep sums small. */
 static void pool_weigh(struct pool *p)
 {
 	bool whole = true;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Schedulers: which server gets a new session. See docs/design/0008-schedulers.md.
+ * Schedulers: which server gets a new session (docs/design/0008-schedulers.md).
  *
  * This code depends on base only. The control thread builds pools and frees them after a grace
  * period. Workers pick from them and do not change them. A worker's running state is indexed by
- * server and service id, so it survives every change of configuration.
+ * server and service id, so that it survives every change of configuration.
  */
 #ifndef SCHEDULER_H
 #define SCHEDULER_H
@@ -13,26 +13,26 @@
 
 #define SHARES 16 /* slow start: a server has 1 to 16 sixteenths of its weight */
 
-/* A server that the pool may choose. */
+/* A server of a pool. */
 struct candidate {
 	uint32_t server; /* id */
-	uint32_t limit;  /* most live sessions; UINT32_MAX: no limit */
+	uint32_t limit;  /* max live sessions; UINT32_MAX: no limit */
 	uint32_t weight; /* current weight, ≥ 1; in sixteenths while some server of the pool has
-	                    less than its whole share */
-	uint32_t full;   /* weight without slow start: as measured (pool_measure), else as
-	                    configured; 1 if the scheduler ignores weights */
-	uint32_t take;   /* of TAKE_ALL: the part of its places in a table that it takes */
-	uint16_t share;  /* 0: takes no new sessions; else 1–SHARES */
-	uint64_t name;   /* hash of its address and port: the same on every forwarder */
+	                    only part of its share */
+	uint32_t full;  /* weight without slow start: measured (pool_measure), otherwise configured;
+	                   1 if the scheduler ignores weights */
+	uint32_t take;  /* of TAKE_ALL: the part of its table entries that it uses */
+	uint16_t share; /* 0: accepts no new sessions; otherwise 1–SHARES */
+	uint64_t name;  /* hash of its address and port: the same on every forwarder */
 };
 
 #define TAKE_ALL 65536u
 
-/* Measured shares are below 2^32 for all servers together; weights made of them are below 2^24, so
- * that their sixteenths fit 32 bits. */
+/* Measured shares of all servers together are below 2^32; weights derived from them are below 2^24,
+ * so that their sixteenths fit 32 bits. */
 #define MEASURED_SHIFT 8
 
-/* The servers among which a service's new sessions are spread: all servers of one kind with a
+/* The servers among which new sessions of a service are distributed: all servers of one kind with a
  * weight above 0. */
 struct pool {
 	const struct scheduler_ops *ops;
@@ -41,14 +41,14 @@ struct pool {
 	uint64_t weight;   /* sum of the eligible candidates' weights */
 	uint32_t ceiling;  /* pool_ceiling() */
 	bool measured;     /* shares are measured ones */
-	void *made;        /* by ops->build */
+	void *made;        /* created by ops->build */
 	struct candidate candidate[];
 };
 
 /* Tables that pools with equal servers share. Control thread only. */
 struct table_cache;
 struct table_cache *table_cache_create(void);
-/* All pools must have been freed. */
+/* Call when all pools were freed. */
 void table_cache_destroy(struct table_cache *s);
 /* The number of tables, and their bytes. */
 void table_cache_measure(const struct table_cache *s, unsigned *tables, uint64_t *bytes);
@@ -76,15 +76,15 @@ struct pick {
 
 struct scheduler_ops {
 	const char *name;
-	bool by_weight; /* false: all servers weigh the same */
+	bool by_weight; /* false: ignores weights */
 	bool by_hash;   /* picks by the client's hash */
-	bool by_table;  /* its table is built of configured weights; measured shares only say which
-	                   part of its places a server takes */
-	/* Builds what pick needs. While it returns 1 it is called again with a new *budget; it
-	 * subtracts the work done, in units of about 10 ns. 0: done; a negative errno: failed. May
-	 * be NULL. May reorder the candidates. */
+	bool by_table;  /* has a table built from configured weights; measured shares only select
+	                   which part of its entries a server uses */
+	/* Builds what pick needs. While it returns 1, call it again with a new *budget, from which
+	 * it subtracts the work done, in units of about 10 ns. Returns 0 when done, or a negative
+	 * errno. May be NULL. May reorder the candidates. */
 	int (*build)(struct pool *p, struct table_cache *s, int64_t *budget);
-	/* Frees what build made, even if build did not finish. NULL if build is. */
+	/* Frees what build created, even if it did not finish. NULL if build is. */
 	void (*discard)(struct pool *p, struct table_cache *s);
 	/* Returns the index of an eligible candidate below its limit, or PICK_NONE. */
 	uint32_t (*pick)(const struct pick *p);
@@ -105,15 +105,15 @@ struct pool *pool_create(const struct scheduler_ops *ops, uint32_t capacity);
 void pool_add(struct pool *p, uint32_t server, uint64_t name, uint16_t weight, uint16_t share,
               uint32_t limit);
 /* The same with a measured share of the service's new sessions, in parts of 2^32, which replaces
- * the weight until it is measured again. All servers of a pool have one (≥ 1), or none has. */
+ * the weight until it is measured again. Either all servers of a pool have one (≥ 1), or none. */
 void pool_measure(struct pool *p, uint32_t server, uint64_t name, uint16_t weight,
                   uint32_t measured, uint16_t share, uint32_t limit);
-/* A pool of measured shares whose scheduler has a table: a server whose measured share per weight
- * is this takes all its places in the table, others take fewer in proportion. It is kept where
- * possible, as a change moves clients of all servers: returns `before` (0: there was none), or
- * another value if the largest share per weight is clearly above it or below a third of it. */
+/* For a pool of measured shares whose scheduler has a table: a server with this measured share per
+ * weight uses all its table entries, others use fewer in proportion. Stable where possible, because
+ * a change moves clients of all servers: returns `before` (0: none), or another value if the
+ * largest share per weight is clearly above it or below a third of it. */
 uint32_t pool_ceiling(uint32_t before, uint32_t largest);
-/* Called when all candidates are added; the rest as for ops->build. */
+/* Call when all candidates were added; otherwise like ops->build. */
 int pool_build(struct pool *p, struct table_cache *s, int64_t *budget);
 /* p may be NULL. */
 void pool_free(struct pool *p, struct table_cache *s);
@@ -131,7 +131,8 @@ static inline bool pick_is_below_limit(const struct pick *p, const struct candid
 	       __atomic_load_n(&p->active[c->server], __ATOMIC_RELAXED) < c->limit;
 }
 
-/* Whether a candidate takes the clients of these evenly spread `bits`: decided by its part. */
+/* Does a candidate accept the clients with these evenly spread `bits`, by the part of its entries
+ * that it uses? */
 static inline bool pick_accepts(const struct pick *p, const struct candidate *c, uint32_t bits)
 {
 	return bits % TAKE_ALL < c->take && pick_is_below_limit(p, c);
@@ -156,8 +157,8 @@ static inline uint32_t hash_below(uint64_t hash, uint32_t n)
 	return (uint32_t)((hash >> 32) * n >> 32);
 }
 
-/* For when repeated hashing finds no candidate: the first one below its limit, from position `from`
- * on. */
+/* Fallback if repeated hashing finds no candidate: the first one below its limit, from position
+ * `from` on. */
 uint32_t pick_any(const struct pick *p, uint32_t from);
 /* Sorts the candidates by name. */
 void pool_sort_by_name(struct pool *p);
@@ -176,11 +177,11 @@ struct table {
 	} * member; /* sorted by name */
 };
 
-/* Returns a table for the pool's candidates (sorted by name): an existing one, or a new one made by
- * make(table). If make() fails it frees what it has allocated. NULL: no memory. */
+/* Returns a table for the pool's candidates (sorted by name): an existing one, or a new one built
+ * by make(table). If make() fails it frees its allocations. NULL: no memory. */
 struct table *table_cache_acquire(struct table_cache *s, const struct pool *p, size_t size,
                                   bool (*make)(struct table *t));
-/* Drops a reference; free_own frees what make() made. t may be NULL. */
+/* Drops a reference; free_own frees what make() created. t may be NULL. */
 void table_cache_release(struct table_cache *s, struct table *t, void (*free_own)(struct table *t));
 
 #endif

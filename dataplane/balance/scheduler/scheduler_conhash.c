@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * conhash: servers have points on a ring. A client belongs to the first point after its hash whose
- * server takes it. A server that leaves or joins moves only its own clients.
+ * server accepts it. A server that leaves or joins moves only its own clients.
  *
- *     point     | place on the ring, 48 bits | member, 16 bits |    sorted
+ * point | place on the ring, 48 bits | member, 16 bits | sorted
  *
- * The upper bits of a hash give a bucket of about four points, so searches are short.
+ * The upper bits of a hash select a bucket of about four points, so searches are short.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "scheduler.h"
 
-#define POINTS     512  /* of the heaviest server */
-#define POINTS_MIN 32   /* … in the largest services */
-#define HALVED     1024 /* above this number of servers each has fewer points */
-#define WALK       512  /* most points that one pick visits */
+#define POINTS     512  /* points of the heaviest server */
+#define POINTS_MIN 32   /* min, in the largest services */
+#define HALVED     1024 /* beyond this number of servers each has fewer points */
+#define WALK       512  /* max points that one pick visits */
 
 struct ring {
 	struct table table;
 	uint32_t points, bits; /* 2^bits buckets */
 	uint32_t *start;       /* [buckets + 1]: a bucket's first point */
 	uint64_t *point;
-	/* Until the ring is built: */
+	/* used until the ring is built: */
 	enum { RING_COUNT, RING_PLACE, RING_SORT } phase;
 	uint32_t at; /* current member or bucket */
 	uint64_t heaviest;
-	uint32_t most; /* points of the heaviest */
+	uint32_t most; /* points of the heaviest server */
 };
 
 static void ring_free(struct table *t)
@@ -104,7 +104,7 @@ static void ring_sort(struct ring *r, uint32_t bucket)
 		}
 }
 
-/* Processes one member or bucket; true: the ring is complete. */
+/* Processes one member or bucket. Returns true when the ring is complete. */
 static bool ring_step(struct ring *r, int64_t *budget)
 {
 	uint32_t buckets = UINT32_C(1) << r->bits;
@@ -165,7 +165,7 @@ static uint32_t ring_pick(const struct pick *p)
 		if (at >= r->points)
 			at = 0;
 		i = r->point[at] & 0xffff;
-		/* During slow start only a part of its points count, always the same ones. */
+		/* During slow start only part of its points count, always the same ones. */
 		if (pick_accepts(p, &p->pool->candidate[i], (uint32_t)(r->point[at] >> 16)))
 			return i;
 	}

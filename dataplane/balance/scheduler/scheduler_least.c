@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * lc, wlc and sed: the server with the fewest sessions, by weight, counted over all workers.
+ * lc, wlc and sed: the server with the fewest sessions by weight, counted over all workers.
  *
  * Each pick scans all counters, which are adjacent: sixteen servers per cache line. The scan begins
- * after the last choice, so equal servers take turns.
+ * after the last choice: equal servers alternate.
  */
 #include "scheduler.h"
 
-/* The candidate with the least (active + ahead) / weight. ahead 1: the load including the new
- * session (sed), which gives the first session to a heavy server. */
+/* The candidate with the lowest (active + ahead) / weight. ahead 1: includes the new session (sed),
+ * so that a heavy server gets the first session. */
 static inline uint32_t least_pick(const struct pick *p, uint32_t ahead)
 {
 	const struct pool *pool = p->pool;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * maglev: a table from hashes to servers (Eisenbud et al., NSDI 2016, section 3.4). Servers claim
- * its places in turn, each in an order of its own; heavier servers claim in more of the turns.
+ * entries round robin, each in an order of its own; heavier servers claim in more of the rounds.
  *
- * All configured servers have places, up or not. A client whose server takes no new sessions is
- * hashed again. The table therefore changes only with the configuration, and a failing server moves
- * only its own clients.
+ * All configured servers have entries, up or not. A client whose server accepts no new sessions is
+ * hashed again. So the table changes only with the configuration, and a failing server moves only
+ * its own clients.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,18 +19,18 @@ struct maglev {
 	struct table table;
 	uint32_t size;
 	uint16_t *place; /* member index */
-	/* By member, until the table is built: */
+	/* by member, used until the table is built: */
 	struct claimant {
-		uint32_t next, step; /* place to try next, and distance to the following one */
-		uint64_t credit;     /* claims a place when this reaches the heaviest weight */
+		uint32_t next, step; /* entry to try next, and distance to the following one */
+		uint64_t credit;     /* claims an entry when this reaches the heaviest weight */
 	} * claimant;
 	uint64_t heaviest;
 	uint32_t filled, turn;
 };
 
-/* Sizes are prime, so every step visits all places. lightest: the sum of weights over the least
- * weight, as a number of equal servers; each of these gets many places. The more places, the fewer
- * clients of other servers move when one leaves (with 100 servers: 0.25 %). */
+/* Sizes are prime: every step visits all entries. lightest: the sum of weights divided by the
+ * lowest weight, that is, a number of equal servers; each gets many entries. The more entries, the
+ * fewer clients of other servers move when one leaves (with 100 servers: 0.25 %). */
 static uint32_t maglev_size(uint64_t lightest)
 {
 	static const struct {
@@ -79,7 +79,7 @@ static bool maglev_make(struct table *t)
 	return true;
 }
 
-/* Continues claiming; true: every place is taken. */
+/* Continues claiming. Returns true when every entry is claimed. */
 static bool maglev_fill(struct maglev *m, int64_t *budget)
 {
 	while (m->filled<m->size && * budget> 0) {

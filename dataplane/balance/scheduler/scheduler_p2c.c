@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * p2c: draws two servers by weight, and takes the one where the session has less to expect: fewer
- * live sessions for its weight, times how long it takes to answer (Mitzenmacher's power of two
- * choices; the cost is that of Twitter's Finagle). Both numbers are of this moment and this
- * forwarder, so a link that gets slower loses sessions within a few handshakes. Measured shares are
- * weights that know of delays already: then sessions for the share decide alone.
+ * p2c: draws two servers by weight, and picks the one with the lower expected cost: live sessions
+ * per weight, times the time to answer (Mitzenmacher's power of two choices; the cost is that of
+ * Twitter's Finagle). Both are current values of this forwarder, so a slow link loses sessions
+ * within a few handshakes. Measured shares already include delays as weights: then only sessions
+ * per share count.
  *
- * Two draws suffice: the worst server is chosen only if both draws hit it. And as not all sessions
- * run to the best one at once, there is no herd to swing between servers.
+ * Two draws suffice: the worst server is picked only if both draws hit it. Since not all sessions
+ * go to the best server at once, the load does not swing between servers.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,8 @@
 #include "draw.h"
 
 #define TRIES 16
-#define PROBE 32 /* one pick in so many ignores delays: who has become fast must be seen */
+#define PROBE                                                                                      \
+	32 /* one pick in PROBE ignores delays: a server that has become fast must be noticed */
 
 static int p2c_build(struct pool *p, struct table_cache *s, int64_t *budget)
 {
@@ -28,7 +29,7 @@ static void p2c_discard(struct pool *p, struct table_cache *s)
 	free(p->made);
 }
 
-/* An eligible candidate below its limit, other than `but`; PICK_NONE: none was found. */
+/* An eligible candidate below its limit, other than `but`; PICK_NONE: none found. */
 static uint32_t p2c_draw(const struct pick *p, uint32_t but)
 {
 	for (unsigned n = 0; n < TRIES; n++) {
@@ -39,14 +40,14 @@ static uint32_t p2c_draw(const struct pick *p, uint32_t but)
 	return PICK_NONE;
 }
 
-/* ns; 0: not known */
+/* ns; 0: unknown */
 static double p2c_delay(const struct pick *p, uint32_t i)
 {
 	uint32_t server = p->pool->candidate[i].server;
 	return p->delay ? __atomic_load_n(&p->delay[server], __ATOMIC_RELAXED) : 0;
 }
 
-/* Sessions for the weight, the new one included. */
+/* Sessions per weight, including the new one. */
 static double p2c_load(const struct pick *p, uint32_t i)
 {
 	const struct candidate *c = &p->pool->candidate[i];

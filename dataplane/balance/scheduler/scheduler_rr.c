@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rr and wrr: servers take turns, by weight.
+ * rr and wrr: round robin, by weight.
  *
  * Servers of one weight form a class. Classes are chosen by smooth weighted round robin: at each
  * pick every class gains its weight; the class with the highest value is chosen, and its value is
- * reduced by the sum of all weights. Weights 5,1,1 give a b a a a c a, never a a a a a b c. Within
- * a class servers take turns. The cost of a pick is the number of different weights; rr is a pool
- * of one class. While a server is full, the others of its class get its turns.
+ * reduced by the sum of all weights. Weights 5,1,1 yield a b a a a c a, never a a a a a b c. Within
+ * a class servers alternate. The cost of a pick is the number of different weights; rr is a pool of
+ * one class. While a server is full, the others of its class get its sessions.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ struct classes {
 	struct class class[];
 };
 
-/* Heaviest first, each class by id; servers that take no sessions last. */
+/* Heaviest first, each class by id; servers that accept no sessions last. */
 static int compare_weights(const void *a, const void *b)
 {
 	const struct candidate *x = a, *y = b;
@@ -36,8 +36,8 @@ static int compare_weights(const void *a, const void *b)
 	return x->server < y->server ? -1 : x->server > y->server;
 }
 
-/* Keeps six digits of measured weights, as else each would be a class of its own: off by 1.6 % at
- * most. */
+/* Rounds measured weights to six binary digits, to keep the number of classes small: off by 1.6 %
+ * at most. */
 static void rr_round_weights(struct pool *p)
 {
 	p->weight = 0;
@@ -80,8 +80,8 @@ static void rr_discard(struct pool *p, struct table_cache *s)
 	free(p->made);
 }
 
-/* The next server of a class that is below its limit, from the class's position on; PICK_NONE: all
- * are full. */
+/* The next server of a class below its limit, starting at the class's position; PICK_NONE: all are
+ * full. */
 static uint32_t class_next(const struct pick *p, const struct class *c)
 {
 	uint32_t at = p->state->position[c->leader];
@@ -112,9 +112,9 @@ static uint32_t rr_pick(const struct pick *p)
 {
 	const struct classes *classes = p->pool->made;
 	int64_t total = (int64_t)p->pool->weight;
-	/* No value exceeds the sum in either direction, unless weights were larger before. Then it
-	 * is clamped here; otherwise the class would get all or no sessions for as long as the
-	 * larger weights had been in use. */
+	/* Values never exceed the sum in either direction, unless weights were larger before. Clamp
+	 * them: otherwise the class would get all or no sessions for as long as the larger weights
+	 * had been in use. */
 	for (uint32_t i = 0; i < classes->count; i++) {
 		int64_t *current = &p->state->current[classes->class[i].leader];
 		*current = *current > total ? total : *current < -total ? -total : *current;

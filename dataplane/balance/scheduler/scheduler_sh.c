@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * sh: divides the hash space among the servers that are up, by weight. Shares are exact and there
- * is no table, but whenever a server comes or goes borders move, and about a third of all clients
+ * is no table, but whenever a server comes or goes, borders move, and about a third of all clients
  * change servers.
  */
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #include "scheduler.h"
 
-#define TRIES 16 /* hashes to try while servers are full */
+#define TRIES 16 /* max hashes to try while servers are full */
 
 static int sh_build(struct pool *p, struct table_cache *s, int64_t *budget)
 {

@@ -4,17 +4,17 @@
  * Ranges are as long as shares (design/0043, equation 10), or as weights while nothing is measured.
  *
  * A worker's numbers for a service are spread evenly over [0,1), from a random one on: each is the
- * one before plus the golden ratio, modulo 1. Of any n that follow each other as many lie in a
- * range as its length says, but for about one, where independent numbers are off by the root of
- * that. Nothing but the last number is kept: shares may change at any moment without an effect upon
- * what was drawn before, and workers need not know of each other.
+ * previous one plus the golden ratio, modulo 1. Of any n consecutive numbers, a range contains its
+ * share, give or take about one; independent numbers would be off by the root of that. The state is
+ * the last number alone: shares may change at any time without an effect of earlier draws, and
+ * workers need no coordination.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "draw.h"
 
-#define TRIES  16         /* numbers to draw while servers are full */
+#define TRIES  16         /* max numbers to draw while servers are full */
 #define GOLDEN 0x9e3779b9 /* 2^32 divided by the golden ratio */
 
 struct draw *draw_create(const struct pool *p, int64_t *budget)
@@ -70,7 +70,7 @@ static uint32_t share_pick(const struct pick *p)
 	if (p->pool->eligible == 0)
 		return PICK_NONE;
 	uint32_t i = draw_find(p->pool->made, p->pool, share_next(p));
-	/* Independent numbers now: the next one of the row would give the sessions of a full server
+	/* Now independent numbers: the next one of the sequence would pass a full server's sessions
 	 * to the same others each time. */
 	for (unsigned n = 1; n < TRIES && !pick_is_below_limit(p, &p->pool->candidate[i]); n++)
 		i = draw_find(p->pool->made, p->pool, scheduler_random(p->state));
