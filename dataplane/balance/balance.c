@@ -120,7 +120,7 @@ static int originated_flag_register(struct sy_balance *b, struct sy_error *err)
 static unsigned fragments_limit(const struct sy_balance *b)
 {
 	const unsigned part = sy_packet_buffers(b->rt) / (4 * b->workers);
-	return part < FRAGMENT_HELD ? part : FRAGMENT_HELD;
+	return part < FRAGMENT_MAX_WAITING ? part : FRAGMENT_MAX_WAITING;
 }
 
 static int workers_attach(struct sy_balance *b, struct sy_error *err)

@@ -12,8 +12,8 @@
 
 #define GROW_AT_EIGHTHS 7 /* growth is due when this many eighths of its records are in use */
 /* Max time of the workers per tick: a tenth of GROW_PERIOD_MS. */
-#define GROW_TURN_NS  UINT64_C(2000000)
-#define GROW_AGAIN_NS (10 * UINT64_C(1000000000)) /* wait after a lack of memory */
+#define GROW_TICK_NS  UINT64_C(2000000)
+#define GROW_RETRY_NS (10 * UINT64_C(1000000000)) /* wait after a lack of memory */
 #define GROW_BATCH    32                          /* sessions whose cache misses overlap */
 
 struct move {
@@ -141,10 +141,10 @@ void grow_tick(void *balance)
 		    !session_grow_is_possible(b->ctl->store, slot))
 			continue;
 		if (grow_slot(b, slot) < 0) {
-			b->ctl->growth.retry_ns = began + GROW_AGAIN_NS;
+			b->ctl->growth.retry_ns = began + GROW_RETRY_NS;
 			return;
 		}
-		if (sy_clock_ns() - began > GROW_TURN_NS)
+		if (sy_clock_ns() - began > GROW_TICK_NS)
 			return;
 	}
 }

@@ -117,7 +117,7 @@ static int take_over(struct process *l)
 		return rc;
 	l->note = rc;
 	rc = sy_balance_acquire(l->balance, l->sealed.ticket, l->err);
-	sy_phase_end(SY_PHASE_TAKE);
+	sy_phase_end(SY_PHASE_ACQUIRE);
 	if (rc == 0)
 		rc = adopt_and_start(l);
 	if (rc < 0)
@@ -276,7 +276,7 @@ int process_run(struct options *o, char *const *argv, struct sy_error *err)
 		rc = open_and_run(&l);
 	if (l.note >= 0)
 		stale_state_keep(l.note, o);
-	if (l.upgrade.phase == UPGRADE_AGAIN && !stopped)
+	if (l.upgrade.phase == UPGRADE_RESTART && !stopped)
 		rc = upgrade_execute(&l.upgrade, err);
 	return rc;
 }

@@ -24,8 +24,9 @@
 #define PREPARE_S   60 /* for EAL, memory, mirror, configuration */
 #define TAKE_OVER_S 15
 #define STEP_MS     100 /* between checks of the time limit */
-#define SETTLE_S    30 /* for sweeps: without them, the successor checks each session during the gap \
-	                */
+#define SETTLE_S                                                                                   \
+	30 /* for sweeps: without them, the successor checks each session during the gap           \
+	    */
 #define SETTLE_MS      10 /* between checks for that */
 #define ENDING_STEP_MS 20
 #define ENDING_MS      1000    /* for a process that is freeing its memory */
@@ -291,7 +292,7 @@ static void upgrade_fail(struct upgrade *u, const struct sy_error *why)
 		        "%.230s; the old forwarder starts again with its sessions", what.text);
 	else
 		sy_balance_hold_snapshots(u->balance, false);
-	u->phase = sealed ? UPGRADE_AGAIN : UPGRADE_NONE;
+	u->phase = sealed ? UPGRADE_RESTART : UPGRADE_NONE;
 	sy_balance_upgrade_answer(u->balance, NULL, &failure);
 	if (sealed) /* after the loop iteration that sends the reply */
 		sy_runtime_defer(u->rt, loop_end, u);

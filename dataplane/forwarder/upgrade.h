@@ -23,7 +23,7 @@ enum upgrade_phase {
 	UPGRADE_PREPARING, /* the child prepares while this process forwards */
 	UPGRADE_SEALED,    /* the child has the sessions */
 	UPGRADE_DONE,      /* the child has everything: this process ends */
-	UPGRADE_AGAIN,     /* the child failed: execute the own binary again */
+	UPGRADE_RESTART,   /* the child failed: execute the own binary again */
 };
 
 struct upgrade {

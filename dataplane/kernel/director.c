@@ -320,7 +320,7 @@ static int key_write(struct sy_director *d, const void *key, uint8_t kind)
 }
 
 /* Marks a found entry as confirmed by this process, or not. */
-static int found_mark(struct sy_director *d, const struct sy_source *key, bool again)
+static int found_mark(struct sy_director *d, const struct sy_source *key, bool confirmed)
 {
 	struct found *before = NULL;
 	int rc = director_found_read(d);
@@ -331,7 +331,7 @@ static int found_mark(struct sy_director *d, const struct sy_source *key, bool a
 		before = bsearch(key, d->found, d->found_count, sizeof(*d->found),
 		                 director_key_compare);
 	if (before)
-		before->again = again;
+		before->confirmed = confirmed;
 	return 0;
 }
 
@@ -370,7 +370,7 @@ int sy_director_settle(struct sy_director *d)
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < d->found_count; i++) {
-		int failed = d->found[i].again ? 0 : key_write(d, &d->found[i].key, 0);
+		int failed = d->found[i].confirmed ? 0 : key_write(d, &d->found[i].key, 0);
 
 		rc = failed ? failed : rc;
 	}

@@ -14,7 +14,7 @@
  * would get its packets. */
 struct found {
 	struct director_key key;
-	bool again; /* confirmed by this process */
+	bool confirmed; /* confirmed by this process */
 };
 
 struct sy_director {

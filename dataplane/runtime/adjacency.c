@@ -106,9 +106,9 @@ static void record_manage(struct sy_runtime *rt, struct adjacency *r)
 {
 	const struct port *port = rt->port[r->port];
 	uint32_t now = now_seconds();
-	if (r->fixed || r->asked == now)
+	if (r->fixed || r->requested_s == now)
 		return;
-	r->asked = now;
+	r->requested_s = now;
 	if (!rt->mirror || !port->ifindex) {
 		record_set_link(rt, r, ADJACENCY_FAILED, NULL); /* there is no kernel interface */
 		return;
@@ -177,7 +177,7 @@ void adjacencies_lose(struct sy_runtime *rt, unsigned port)
 		if (r->port != port || r->fixed)
 			continue;
 		r->known = r->managed = false;
-		r->asked = 0;
+		r->requested_s = 0;
 		record_set_link(rt, r, ADJACENCY_PENDING, NULL);
 	}
 }
@@ -205,7 +205,7 @@ void adjacencies_tick(struct sy_runtime *rt)
 		/* Signed, as a worker's second may be one ahead. */
 		bool wanted = r->refs || (int32_t)(now - SY_READ(r->used)) < ADJACENCY_IDLE_S;
 		bool pending = adjacency_link_state(r->link) == ADJACENCY_PENDING;
-		if (wanted && (!r->managed || (pending && (int32_t)(now - r->asked) > 2))) {
+		if (wanted && (!r->managed || (pending && (int32_t)(now - r->requested_s) > 2))) {
 			record_manage(rt, r);
 		} else if (!wanted && r->managed) {
 			sy_mirror_neigh_release(rt->mirror, rt->port[r->port]->ifindex, &r->addr);

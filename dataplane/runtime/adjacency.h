@@ -28,8 +28,8 @@ struct adjacency {
 	uint32_t used; /* second of the last packet. Writers: workers, relaxed */
 	/* Private to the control thread. */
 	struct adjacencies *owner;
-	uint32_t refs;  /* paths with this hop */
-	uint32_t asked; /* second of the last request to the kernel */
+	uint32_t refs;        /* paths with this hop */
+	uint32_t requested_s; /* second of the last request to the kernel */
 	uint8_t port;
 	bool managed; /* the kernel was requested to keep it resolved (NTF_EXT_MANAGED) */
 	bool known;   /* the kernel has an entry */

@@ -98,7 +98,7 @@ struct port {
 	unsigned id, queues;
 	bool bound;        /* this process owns the device */
 	bool gone;         /* the interface was deleted; ifindex: of its successor, 0: none */
-	bool held;         /* gone, and workers may still call the port */
+	bool in_use;       /* gone, and workers may still call the port */
 	uint64_t retry_ns; /* gone: time of the next attempt to reattach */
 	unsigned attempts; /* failed attempts in a row */
 	int claimed;       /* the former ifindex, which has the claimed IPv6 addresses */

@@ -4,7 +4,7 @@
  * and reports why; sessions stay. Workers never stop: between two bursts, each removes the port's
  * queues, and later adds the new ones.
  *
- * bound ── deleted ──► gone, held ── workers removed it ──► gone ── recreated ──► bound
+ * bound ── deleted ──► gone, in_use ── workers removed it ──► gone ── recreated ──► bound
  */
 #include <net/if.h>
 #include <stdio.h>
@@ -62,8 +62,8 @@ static int workers_call(struct sy_runtime *rt, void (*fn)(struct sy_worker *w, v
 
 /* An attempt uses buffers and the control thread's time: retry after 0.1 s, then with exponential
  * back-off up to 13 s. */
-#define AGAIN_NS    UINT64_C(100000000)
-#define AGAIN_STEPS 7
+#define RETRY_NS    UINT64_C(100000000)
+#define RETRY_STEPS 7
 
 static void port_say(struct port *p, const char *text)
 {
@@ -84,7 +84,7 @@ void port_lose(struct sy_runtime *rt, struct port *p)
 	}
 	p->ops->stats(p, &p->last);
 	p->bound = false;
-	p->gone = p->held = true;
+	p->gone = p->in_use = true;
 	adjacencies_lose(rt, p->id);
 	port_say(p, "the interface was deleted; it is taken again as soon as one of its name is "
 	            "there");
@@ -123,11 +123,11 @@ static void port_reattach(struct sy_runtime *rt, struct port *p)
 	struct sy_error err = {0};
 	struct joining joining = {.port = p};
 	bool up = false;
-	if (p->held && workers_call(rt, worker_leave, p))
+	if (p->in_use && workers_call(rt, worker_leave, p))
 		return; /* a worker is busy: retry at the next tick */
-	if (p->held)
+	if (p->in_use)
 		p->ops->lose(p);
-	p->held = false;
+	p->in_use = false;
 	if (!p->ifindex || !if_nametoindex(p->name))
 		return;
 	int rc = p->ops->reattach(rt, p, &rt->options.port[p->id], &up, &err);
@@ -142,9 +142,9 @@ static void port_reattach(struct sy_runtime *rt, struct port *p)
 		port_reattached(rt, p, up);
 		return;
 	}
-	p->held = true;
+	p->in_use = true;
 	p->retry_ns = sy_clock_ns() +
-	              (AGAIN_NS << (p->attempts < AGAIN_STEPS ? p->attempts++ : AGAIN_STEPS));
+	              (RETRY_NS << (p->attempts < RETRY_STEPS ? p->attempts++ : RETRY_STEPS));
 	sy_fail_in(&err, "the interface exists again, but cannot be used");
 	port_say(p, err.text);
 }

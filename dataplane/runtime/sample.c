@@ -73,7 +73,7 @@ static void sample_put(struct sy_worker *w, const struct rte_mbuf *m, uint32_t o
 	out->drop = (uint8_t)reason;
 	out->header_length = have < SY_SAMPLE_HEADER ? (uint8_t)have : SY_SAMPLE_HEADER;
 	memcpy(out->header, rte_pktmbuf_mtod(m, const uint8_t *), out->header_length);
-	SY_COUNT(s->taken, 1);
+	SY_COUNT(s->enqueued, 1);
 	__atomic_store_n(&s->head, s->head + 1, __ATOMIC_RELEASE);
 }
 
@@ -133,7 +133,7 @@ struct sy_sample_counts sy_samples_count(const struct sy_runtime *rt)
 	struct sy_sample_counts sum = {0};
 	for (unsigned i = 0; i < rt->workers; i++) {
 		const struct sampler *s = &rt->worker[i].private->sampler;
-		sum.taken += SY_READ(s->taken);
+		sum.enqueued += SY_READ(s->enqueued);
 		sum.lost += SY_READ(s->lost);
 	}
 	return sum;

@@ -23,7 +23,7 @@ struct sampler {
 	uint64_t second;      /* second of the worker's clock */
 	uint32_t dropped;     /* samples of dropped packets in that second */
 	uint32_t head;        /* samples enqueued so far. Reader: control thread, acquire */
-	uint64_t taken, lost; /* readers: control thread, relaxed */
+	uint64_t enqueued, lost; /* readers: control thread, relaxed */
 	struct sy_sample *place;
 	uint32_t tail
 	        __attribute__((aligned(SY_CACHE_LINE))); /* samples dequeued so far. Writer: control

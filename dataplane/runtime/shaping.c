@@ -18,7 +18,7 @@
 
 /* Max bursts dequeued per poll, so that reception does not wait. A tree that ends also sends as
  * many packets as have arrived since the last poll: otherwise it would never be empty. */
-#define TURN_BURSTS 4
+#define POLL_BURSTS 4
 /* Shorter sleeps are skipped: waking takes longer. */
 #define SLEEP_LEAST_NS 20000
 /* Retry interval while the device is full. */
@@ -122,8 +122,8 @@ static unsigned poll_max_bursts(const struct shaping *s)
 {
 	const unsigned waiting = sy_shape_waiting(s->tree);
 	if (SY_LIKELY(!s->ends) || waiting <= s->left)
-		return TURN_BURSTS;
-	return TURN_BURSTS + (waiting - s->left + SY_BURST - 1) / SY_BURST;
+		return POLL_BURSTS;
+	return POLL_BURSTS + (waiting - s->left + SY_BURST - 1) / SY_BURST;
 }
 
 static bool shaping_port_poll(struct sy_worker *w, struct port *port)

@@ -246,10 +246,10 @@ static bool transmit_ring_poll(struct sy_worker *w, unsigned from)
 bool sy_packets_resubmit(struct sy_worker *w, struct rte_mbuf *const *m, unsigned count)
 {
 	struct resubmitted *a = &w->private->resubmitted;
-	if (count > WORKER_AGAIN - a->count)
+	if (count > WORKER_RESUBMITTED - a->count)
 		return false;
 	for (unsigned i = 0; i < count; i++)
-		a->mbuf[(a->first + a->count++) % WORKER_AGAIN] = m[i];
+		a->mbuf[(a->first + a->count++) % WORKER_RESUBMITTED] = m[i];
 	a->behind |= w->private->burst.behind;
 	return true;
 }
@@ -274,8 +274,8 @@ static void resubmitted_run(struct sy_worker *w)
 	for (unsigned left = a->count; left > 0;) {
 		unsigned n = left < SY_BURST ? left : SY_BURST;
 		for (unsigned i = 0; i < n; i++)
-			w->private->burst.mbuf[i] = a->mbuf[(a->first + i) % WORKER_AGAIN];
-		a->first = (a->first + n) % WORKER_AGAIN;
+			w->private->burst.mbuf[i] = a->mbuf[(a->first + i) % WORKER_RESUBMITTED];
+		a->first = (a->first + n) % WORKER_RESUBMITTED;
 		a->count -= n;
 		left -= n;
 		w->private->burst.behind = behind;

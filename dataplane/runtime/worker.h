@@ -109,13 +109,13 @@ struct worker_clock {
  * packets that each wait for the sleep to end. Each further sleep is twice as long. */
 #define WORKER_BACKOFF_US 50
 
-#define WORKER_AGAIN (16 * SY_BURST)
+#define WORKER_RESUBMITTED (16 * SY_BURST)
 
 /* The packets of sy_packet_resubmit(), in order. */
 struct resubmitted {
 	unsigned first, count;
 	bool behind; /* the burst of one of them was behind */
-	struct rte_mbuf *mbuf[WORKER_AGAIN];
+	struct rte_mbuf *mbuf[WORKER_RESUBMITTED];
 };
 
 struct sy_worker_private {

@@ -5,7 +5,7 @@
 #include <sy_packet.h>
 
 /* Min capacity, whatever sy_shape_hold() says. */
-#define ROOM_LEAST 64
+#define MIN_CAPACITY 64
 
 /* The DSCP of a frame; 0 if it is no IP packet. */
 static unsigned frame_dscp(const struct rte_mbuf *m)
@@ -118,7 +118,7 @@ void sy_shape_open(struct sy_shape *s)
 
 void sy_shape_hold(struct sy_shape *s, unsigned elsewhere)
 {
-	const uint32_t least = s->capacity_all < ROOM_LEAST ? s->capacity_all : ROOM_LEAST;
+	const uint32_t least = s->capacity_all < MIN_CAPACITY ? s->capacity_all : MIN_CAPACITY;
 	s->capacity = s->capacity_all > elsewhere + least ? s->capacity_all - elsewhere : least;
 }
 

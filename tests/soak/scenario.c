@@ -94,7 +94,7 @@ static void scenario_fragments(struct fuzz_traffic *w)
 	unsigned workers = w->topology.harness.rt->workers;
 	frame_udp(&f, &w->rng, &t, 8 * FRAGMENT_PIECES);
 	f.port = HARNESS_WAN;
-	for (uint32_t id = 0; id < 2 * FRAGMENT_HELD * workers; id++) {
+	for (uint32_t id = 0; id < 2 * FRAGMENT_MAX_WAITING * workers; id++) {
 		frame_cut(&f, id, 512, piece, 4);
 		fuzz_traffic_send(w, &piece[id % 2]);
 		if (id % SY_BURST == 0)

@@ -194,7 +194,7 @@ static size_t sources_count(const struct access_version *v)
 }
 
 /* Passes the sources to the flow directors and frees them; NULL: no memory. */
-static void sources_tell(struct sy_balance *b, struct sy_blocked_list *found)
+static void sources_publish(struct sy_balance *b, struct sy_blocked_list *found)
 {
 	struct access_model *m = b->ctl->access;
 	const size_t count = found ? sy_blocked_list_count(found) : 0;
@@ -238,7 +238,7 @@ static void blocking_done(void *blocking)
 	struct sy_balance *b = k->b;
 	struct access_model *m = b->ctl->access;
 	m->blocking = NULL;
-	sources_tell(b, k->found);
+	sources_publish(b, k->found);
 	access_version_drop(b, &k->v);
 	set_data_collect(b);
 	if (k->changed) /* a transaction may be open, whose changes are not accepted yet */
@@ -286,7 +286,7 @@ static void version_block(struct sy_balance *b, const struct access_version *v)
 	/* blocks of an earlier process are removed once this one has settled */
 	if (b->ctl->model->settled && sources_count(v) > AT_ONCE && blocking_begin(b, v))
 		return;
-	sources_tell(b, sources_find(v));
+	sources_publish(b, sources_find(v));
 }
 
 void access_block(struct sy_balance *b)

@@ -25,7 +25,7 @@ static uint64_t counter_sum(const struct sy_balance *b, uint32_t counter)
 
 /* Allocates a counter; ACCESS_COUNTERS: none is free. A freed counter is reused as late as
  * possible: workers may still use its list. */
-static uint32_t counter_take(struct access_model *m)
+static uint32_t counter_alloc(struct access_model *m)
 {
 	for (uint32_t tried = 0; tried < ACCESS_COUNTERS; tried++) {
 		uint32_t at = m->counter_at++ % ACCESS_COUNTERS;
@@ -58,7 +58,7 @@ static uint32_t outsiders_of(const struct access_list *l)
 
 /* Assigns each rule of a list a counter: that of the same rule of the replaced list, or a new
  * one. */
-static int counters_take(struct sy_balance *b, struct model_list *l, const struct model_list *old)
+static int counters_assign(struct sy_balance *b, struct model_list *l, const struct model_list *old)
 {
 	struct access_model *m = b->ctl->access;
 	bool used[ACCESS_RULES + 1] = {false};
@@ -75,7 +75,7 @@ static int counters_take(struct sy_balance *b, struct model_list *l, const struc
 			m->counter_holders[*list_counter(old, same)]++;
 			l->base[i] = old->base[same];
 		} else {
-			uint32_t counter = counter_take(m);
+			uint32_t counter = counter_alloc(m);
 			if (counter == ACCESS_COUNTERS)
 				break;
 			*list_counter(l, i) = counter;
@@ -195,7 +195,7 @@ int access_list_put(struct sy_balance *b, const pb_list *pb, struct sy_error *er
 		return sy_fail(err, ENOMEM, "access list %s: no memory", pb->name);
 	}
 	rc = access_list_build(pb, &m->now, &m->contexts, &l->built, err);
-	if (rc == 0 && (rc = counters_take(b, l, m->now.list[id])) < 0) {
+	if (rc == 0 && (rc = counters_assign(b, l, m->now.list[id])) < 0) {
 		access_list_free(l->built);
 		sy_fail(err, ENOSPC,
 		        "no room for the rules of access list %s: all lists may have %u", pb->name,

@@ -22,9 +22,9 @@ struct early_vip {
 	struct sy_addr addr;
 	unsigned count, capacity;
 	struct sy_port_range *range;
-	uint32_t *id; /* on the list of VIPs to update in the flow directors */
-	bool due;     /* the flow directors drop ports outside an earlier list of ranges */
-	bool told;    /* they drop what is not in an earlier list of ranges */
+	uint32_t *id;   /* on the list of VIPs to update in the flow directors */
+	bool due;       /* the flow directors drop ports outside an earlier list of ranges */
+	bool published; /* they drop what is not in an earlier list of ranges */
 };
 
 /* The range of a service. */
@@ -126,9 +126,9 @@ static void vip_open(struct sy_balance *b, struct early_vip *v)
 {
 	/* workers answer; an earlier process may have dropped early */
 	const bool answers = b->options.unknown_ports != SY_UNAVAILABLE_DROP;
-	if ((v->told || answers) && address_is_known(b, &v->addr))
+	if ((v->published || answers) && address_is_known(b, &v->addr))
 		sy_address_serve(b->rt, &v->addr, NULL, 0);
-	v->told = false;
+	v->published = false;
 }
 
 void early_add(struct sy_balance *b, const struct service_key *key, uint32_t id)
@@ -188,7 +188,7 @@ static bool is_local_too(const struct model *m, const struct sy_addr *addr)
 	return false;
 }
 
-static void vip_tell(struct sy_balance *b, struct early_vip *v)
+static void vip_publish(struct sy_balance *b, struct early_vip *v)
 {
 	struct early *e = b->ctl->early;
 	char text[SY_ADDR_TEXT];
@@ -198,13 +198,13 @@ static void vip_tell(struct sy_balance *b, struct early_vip *v)
 		return;
 	}
 	int rc = sy_address_serve(b->rt, &v->addr, v->range, v->count);
-	v->told = true;
+	v->published = true;
 	if (!rc)
 		return;
 	vip_open(b, v);
 	if (!e->complained)
 		sy_log(SY_LOG_WARN, "balance",
-		       "the flow director cannot be told which ports of %s have a service: "
+		       "the flow director does not accept the ports of %s that have a service: "
 		       "%s; "
 		       "the workers drop packets to the others",
 		       sy_addr_format(&v->addr, text), strerror(-rc));
@@ -218,7 +218,7 @@ static void due_handle(struct sy_balance *b, unsigned at)
 	struct early_vip *v = e->due[at];
 	e->due[at] = e->due[--e->dues];
 	v->due = false;
-	vip_tell(b, v);
+	vip_publish(b, v);
 	if (v->count == 0) {
 		rte_hash_del_key(e->vip, &v->addr);
 		vip_free(v);
@@ -229,7 +229,7 @@ void early_flush(struct sy_balance *b)
 {
 	struct early *e = b->ctl->early;
 	for (unsigned i = e->dues; i-- > 0 && sy_runtime_is_claimed(b->rt);)
-		if (e->due[i]->told)
+		if (e->due[i]->published)
 			due_handle(b, i);
 }
 

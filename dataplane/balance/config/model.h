@@ -33,7 +33,7 @@ struct model_server {
 	uint32_t check_mark;   /* 0: none */
 	uint32_t id;
 	uint64_t returned_ns; /* start of slow start; 0: none */
-	uint32_t told;        /* measured share, in parts of 2^32; 0: none. shares.h */
+	uint32_t reported;    /* measured share, in parts of 2^32; 0: none. shares.h */
 	uint32_t measured;    /* measured share as used by pools, which may lag behind */
 };
 

@@ -23,7 +23,7 @@ int reply_key(struct arena *a, const struct service_key *key,
               Steelyard__Forwarder__V1__ServiceKey **out, struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__ServiceKey *k;
-	TAKE(a, k, steelyard__forwarder__v1__service_key__init);
+	MESSAGE_NEW(a, k, steelyard__forwarder__v1__service_key__init);
 	k->protocol = (Steelyard__Forwarder__V1__Protocol)key->proto;
 	k->port = ntohs(key->vport);
 	k->last_port = ntohs(key->last_port);
@@ -72,7 +72,7 @@ int reply_service(const struct sy_balance *b, struct arena *a, const struct mode
                   Steelyard__Forwarder__V1__Service **out, struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__Service *pb;
-	TAKE(a, pb, steelyard__forwarder__v1__service__init);
+	MESSAGE_NEW(a, pb, steelyard__forwarder__v1__service__init);
 	pb->name = (char *)(uintptr_t)s->name;
 	pb->mode = (Steelyard__Forwarder__V1__Mode)s->mode;
 	pb->scheduler = (Steelyard__Forwarder__V1__Scheduler)s->policy.scheduler;
@@ -88,23 +88,23 @@ int reply_service(const struct sy_balance *b, struct arena *a, const struct mode
 	pb->syn_defence = defences[s->policy.syn_defence];
 	pb->when_unavailable = answers[s->policy.when_unavailable];
 	if (s->policy.mark) {
-		TAKE(a, pb->mark, steelyard__forwarder__v1__mark__init);
+		MESSAGE_NEW(a, pb->mark, steelyard__forwarder__v1__mark__init);
 		pb->mark->dscp = s->policy.mark - 1u;
 	}
 	if (s->policy.persistence.timeout) {
-		TAKE(a, pb->persistence, steelyard__forwarder__v1__persistence__init);
+		MESSAGE_NEW(a, pb->persistence, steelyard__forwarder__v1__persistence__init);
 		pb->persistence->timeout_s = s->policy.persistence.timeout;
 		pb->persistence->prefix4 = s->policy.persistence.prefix4;
 		pb->persistence->prefix6 = s->policy.persistence.prefix6;
 	}
 	if (s->policy.client_per_second || s->policy.client_sessions) {
-		TAKE(a, pb->client_limits, steelyard__forwarder__v1__client_limits__init);
+		MESSAGE_NEW(a, pb->client_limits, steelyard__forwarder__v1__client_limits__init);
 		pb->client_limits->new_per_second = s->policy.client_per_second;
 		pb->client_limits->burst = s->policy.client_burst;
 		pb->client_limits->sessions = s->policy.client_sessions;
 	}
 	if (s->policy.resets) {
-		TAKE(a, pb->resets, steelyard__forwarder__v1__resets__init);
+		MESSAGE_NEW(a, pb->resets, steelyard__forwarder__v1__resets__init);
 		pb->resets->expired = s->policy.resets & RESETS_EXPIRED;
 		pb->resets->down = s->policy.resets & RESETS_DOWN;
 		pb->resets->unknown = s->policy.resets & RESETS_UNKNOWN;
@@ -119,7 +119,7 @@ int reply_server(struct arena *a, const struct model_server *s,
                  Steelyard__Forwarder__V1__Server **out, struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__Server *pb;
-	TAKE(a, pb, steelyard__forwarder__v1__server__init);
+	MESSAGE_NEW(a, pb, steelyard__forwarder__v1__server__init);
 	pb->port = ntohs(s->port);
 	pb->weight = s->weight;
 	pb->state = (Steelyard__Forwarder__V1__ServerState)s->state;
@@ -196,7 +196,7 @@ static int reply_limits(const struct sy_balance *b, struct arena *a, uint32_t *i
 	const struct limit_model *m = b->ctl->limits;
 	uint32_t left = m->ids.fresh > *id ? m->ids.fresh - *id : 0;
 	size_t bytes = 0;
-	TAKE_LIST(a, c->limits, left < limit ? left : limit);
+	MESSAGE_NEW_LIST(a, c->limits, left < limit ? left : limit);
 	for (; *id < m->ids.fresh; ++*id) {
 		const struct model_limit *l = m->limit[*id];
 		if (!l)
@@ -221,14 +221,14 @@ int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct a
 	uint32_t left = m->service_ids.fresh > cursor ? m->service_ids.fresh - cursor : 0;
 	uint32_t servers = 0;
 
-	TAKE(a, c, steelyard__forwarder__v1__config__init);
+	MESSAGE_NEW(a, c, steelyard__forwarder__v1__config__init);
 	c->revision = m->revision;
-	TAKE_LIST(a, c->local_addresses, MAX_LOCALS);
+	MESSAGE_NEW_LIST(a, c->local_addresses, MAX_LOCALS);
 	for (unsigned id = 0; cursor == 0 && id < MAX_LOCALS; id++) {
 		Steelyard__Forwarder__V1__LocalAddress *l;
 		if (!m->local[id].used || m->local[id].pools)
 			continue;
-		TAKE(a, l, steelyard__forwarder__v1__local_address__init);
+		MESSAGE_NEW(a, l, steelyard__forwarder__v1__local_address__init);
 		if (reply_addr(a, &m->local[id].addr, &l->address) < 0)
 			return sy_fail(err, ENOMEM, "no memory for the answer");
 		c->local_addresses[c->n_local_addresses++] = l;
@@ -244,7 +244,7 @@ int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct a
 		*out = c;
 		return 0;
 	}
-	TAKE_LIST(a, c->entries, left < limit ? left : limit);
+	MESSAGE_NEW_LIST(a, c->entries, left < limit ? left : limit);
 	uint32_t id = cursor;
 	for (; id < m->service_ids.fresh; id++) {
 		const struct model_service *s = m->service[id];
@@ -253,10 +253,10 @@ int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct a
 			continue;
 		if (c->n_entries == limit || (limit != REPLY_ALL && servers > LIST_SERVERS))
 			break;
-		TAKE(a, e, steelyard__forwarder__v1__config__entry__init);
+		MESSAGE_NEW(a, e, steelyard__forwarder__v1__config__entry__init);
 		if (reply_service(b, a, s, &e->service, err) < 0)
 			return -ENOMEM;
-		TAKE_LIST(a, e->servers, s->servers);
+		MESSAGE_NEW_LIST(a, e->servers, s->servers);
 		for (unsigned i = 0; i < s->servers; i++)
 			if (reply_server(a, &s->server[i], &e->servers[e->n_servers++], err) < 0)
 				return -ENOMEM;

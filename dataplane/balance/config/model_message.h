@@ -9,9 +9,9 @@
 
 #define LIST_SERVERS 20000u /* a reply ends here, to fit one message */
 
-/* TAKE(arena, pb_type, init): allocates a message on the arena; on lack of memory the caller
+/* MESSAGE_NEW(arena, pb_type, init): allocates a message on the arena; on lack of memory the caller
  * returns -ENOMEM. */
-#define TAKE(a, out, init_function)                                                                \
+#define MESSAGE_NEW(a, out, init_function)                                                         \
 	do {                                                                                       \
 		(out) = arena_alloc((a), sizeof(*(out)));                                          \
 		if (!(out))                                                                        \
@@ -19,7 +19,7 @@
 		init_function(out);                                                                \
 	} while (0)
 
-#define TAKE_LIST(a, out, count)                                                                   \
+#define MESSAGE_NEW_LIST(a, out, count)                                                            \
 	do {                                                                                       \
 		(out) = arena_alloc((a), ((count) + 1) * sizeof(*(out)));                          \
 		if (!(out))                                                                        \

@@ -77,16 +77,17 @@ static struct model_server *finder_find(struct finder *f,
 }
 
 /* Where a client's hash decides, each change moves clients: changes below a sixteenth wait. */
-static uint32_t next_measured(const struct scheduler_ops *ops, uint32_t before, uint32_t told)
+static uint32_t next_measured(const struct scheduler_ops *ops, uint32_t before, uint32_t reported)
 {
-	uint32_t change = told > before ? told - before : before - told;
-	return ops->by_hash && before > 0 && told > 0 && change < before / 16 ? before : told;
+	uint32_t change = reported > before ? reported - before : before - reported;
+	return ops->by_hash && before > 0 && reported > 0 && change < before / 16 ? before
+	                                                                          : reported;
 }
 
 static void shares_clear(struct model_service *s)
 {
 	for (unsigned i = 0; i < s->servers; i++)
-		s->server[i].told = s->server[i].measured = 0;
+		s->server[i].reported = s->server[i].measured = 0;
 	s->shares_until_ns = 0;
 	s->ceiling = 0;
 }
@@ -129,11 +130,11 @@ static bool service_read_shares(struct model_service *s, const pb_shares *pb, ui
 	struct finder finder = {.service = s};
 	bool had = s->shares_until_ns > 0, has = false;
 	for (unsigned i = 0; i < s->servers; i++)
-		s->server[i].told = 0;
+		s->server[i].reported = 0;
 	for (size_t i = 0; i < pb->n_servers; i++) {
 		struct model_server *server = finder_find(&finder, pb->servers[i]);
 		if (server)
-			server->told = pb->servers[i]->share;
+			server->reported = pb->servers[i]->share;
 		else
 			++*unknown;
 		has |= server != NULL;
@@ -145,7 +146,7 @@ static bool service_read_shares(struct model_service *s, const pb_shares *pb, ui
 	}
 	for (unsigned i = 0; i < s->servers; i++)
 		s->server[i].measured =
-		        next_measured(ops, s->server[i].measured, s->server[i].told);
+		        next_measured(ops, s->server[i].measured, s->server[i].reported);
 	set_ceiling(s);
 	return true;
 }

@@ -8,7 +8,7 @@
 #include "model.h"
 
 /* The hash's data word: references in the lower half, and a flag: diverted. */
-#define SOURCE_TAKEN      ((uintptr_t)1 << 32)
+#define SOURCE_DIVERTED   ((uintptr_t)1 << 32)
 #define SOURCE_REFS(data) ((uint32_t)(uintptr_t)(data))
 
 static uintptr_t source_data(const struct model *m, const struct sy_source *source)
@@ -37,14 +37,14 @@ void source_divert(struct sy_balance *b)
 	void *data;
 	uint32_t next = 0;
 	while (rte_hash_iterate(b->ctl->model->source, &key, &data, &next) >= 0) {
-		if (SOURCE_REFS(data) == 0 || (uintptr_t)data & SOURCE_TAKEN)
+		if (SOURCE_REFS(data) == 0 || (uintptr_t)data & SOURCE_DIVERTED)
 			continue;
 		if (sy_source_divert(b->rt, key, &err) < 0) {
 			sy_log(SY_LOG_ERROR, "balance", "%s", err.text);
 			continue;
 		}
 		rte_hash_add_key_data(b->ctl->model->source, key,
-		                      (void *)((uintptr_t)data | SOURCE_TAKEN));
+		                      (void *)((uintptr_t)data | SOURCE_DIVERTED));
 	}
 }
 
@@ -57,7 +57,7 @@ void source_collect(struct sy_balance *b)
 		if (SOURCE_REFS(data) > 0)
 			continue;
 		struct sy_source source = *(const struct sy_source *)key;
-		if ((uintptr_t)data & SOURCE_TAKEN)
+		if ((uintptr_t)data & SOURCE_DIVERTED)
 			sy_source_release(b->rt, &source);
 		rte_hash_del_key(b->ctl->model->source, &source);
 	}

@@ -74,12 +74,12 @@ int list_access(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	const struct access_version *v = &b->ctl->access->now;
 	Steelyard__Forwarder__V1__AccessLists *l;
 	(void)q;
-	TAKE(a, l, steelyard__forwarder__v1__access_lists__init);
-	TAKE_LIST(a, l->lists, ACCESS_LISTS);
+	MESSAGE_NEW(a, l, steelyard__forwarder__v1__access_lists__init);
+	MESSAGE_NEW_LIST(a, l->lists, ACCESS_LISTS);
 	for (unsigned id = 0; id < ACCESS_LISTS; id++)
 		if (v->list[id] && reply_stats(b, id, a, &l->lists[l->n_lists++]) < 0)
 			return sy_fail(err, ENOMEM, "no memory for the answer");
-	TAKE_LIST(a, l->sets, ADDRESS_SETS);
+	MESSAGE_NEW_LIST(a, l->sets, ADDRESS_SETS);
 	for (unsigned bit = 0; bit < ADDRESS_SETS; bit++)
 		if (v->set[bit] && reply_set(v, bit, a, &l->sets[l->n_sets++]) < 0)
 			return sy_fail(err, ENOMEM, "no memory for the answer");

@@ -49,7 +49,7 @@ static int reply_client(struct arena *a, const struct model_limit *l,
 {
 	const struct sy_addr network = {.d = {c->key.d[0], c->key.d[1]}};
 	Steelyard__Forwarder__V1__LimitClient *pb;
-	TAKE(a, pb, steelyard__forwarder__v1__limit_client__init);
+	MESSAGE_NEW(a, pb, steelyard__forwarder__v1__limit_client__init);
 	*out = pb;
 	pb->length = l->prefix[sy_addr_is_v4(&network)];
 	pb->passed = reply_counts(a, &c->passed);
@@ -77,7 +77,7 @@ static int reply_clients(const struct sy_balance *b, struct arena *a, const stru
 			pb->clients += !c.full;
 			worst_add(&worst, &c);
 		}
-	TAKE_LIST(a, pb->worst, worst.count);
+	MESSAGE_NEW_LIST(a, pb->worst, worst.count);
 	for (unsigned i = 0; i < worst.count; i++)
 		if (reply_client(a, l, &worst.client[i], &pb->worst[pb->n_worst++], err) < 0)
 			return -ENOMEM;
@@ -92,7 +92,7 @@ static int reply_stats(const struct sy_balance *b, struct arena *a, const struct
 	const struct limit *now = b->limits.limit[l->id];
 	const struct limit_totals totals = limit_totals(b, l->id);
 	Steelyard__Forwarder__V1__LimitStats *pb;
-	TAKE(a, pb, steelyard__forwarder__v1__limit_stats__init);
+	MESSAGE_NEW(a, pb, steelyard__forwarder__v1__limit_stats__init);
 	*out = pb;
 	pb->limit = reply_limit(l, a);
 	pb->passed = reply_counts(a, &totals.passed);
@@ -117,7 +117,7 @@ static int list_one(const struct sy_balance *b,
                     Steelyard__Forwarder__V1__LimitList *out, struct sy_error *err)
 {
 	const struct model_limit *l = limit_find(b->ctl->limits, q->name);
-	TAKE_LIST(a, out->limits, 1);
+	MESSAGE_NEW_LIST(a, out->limits, 1);
 	if (!l)
 		return sy_fail(err, EINVAL, "there is no limit %.63s", q->name);
 	return reply_stats(b, a, l, q->worst, &out->limits[out->n_limits++], err);
@@ -132,13 +132,13 @@ int list_limits(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 	        request->limit && request->limit < LIST_LIMITS ? request->limit : LIST_LIMITS;
 	Steelyard__Forwarder__V1__LimitList *l;
 	size_t bytes = 0;
-	TAKE(a, l, steelyard__forwarder__v1__limit_list__init);
+	MESSAGE_NEW(a, l, steelyard__forwarder__v1__limit_list__init);
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_LIMITS;
 	out->list_limits = l;
 	if (*request->name)
 		return list_one(b, request, a, l, err);
 	const uint32_t *sorted = limits_sorted(m);
-	TAKE_LIST(a, l->limits, limit);
+	MESSAGE_NEW_LIST(a, l->limits, limit);
 	if (!sorted)
 		return sy_fail(err, ENOMEM, "no memory for the answer");
 	uint32_t at = request->cursor;

@@ -43,18 +43,18 @@ static int reply_adoption(const struct sy_balance *b, struct arena *a,
 	};
 	const struct adoption *from = &b->ctl->adoption;
 	Steelyard__Forwarder__V1__Adoption *ad;
-	TAKE(a, ad, steelyard__forwarder__v1__adoption__init);
+	MESSAGE_NEW(a, ad, steelyard__forwarder__v1__adoption__init);
 	/* Also for an upgrade whose tables were validated instead of trusted. */
 	ad->source = source[b->options.inherit ? SESSION_SOURCE_HANDED_OVER : from->found.source];
 	ad->refused = (char *)(uintptr_t)from->found.refused;
 	ad->away_ns = from->found.away_ns;
 	ad->duration_ns = from->duration_ns;
 	ad->trusted = from->found.source == SESSION_SOURCE_HANDED_OVER;
-	TAKE_LIST(a, ad->results, SESSION_RESULT_COUNT);
+	MESSAGE_NEW_LIST(a, ad->results, SESSION_RESULT_COUNT);
 	for (unsigned v = 0; from->found.source != SESSION_SOURCE_NEW && v < SESSION_RESULT_COUNT;
 	     v++) {
 		Steelyard__Forwarder__V1__Adoption__Result *result;
-		TAKE(a, result, steelyard__forwarder__v1__adoption__result__init);
+		MESSAGE_NEW(a, result, steelyard__forwarder__v1__adoption__result__init);
 		result->name = (char *)(uintptr_t)session_result_name(v);
 		result->help = (char *)(uintptr_t)session_result_help(v);
 		result->sessions = from->count[v];
@@ -66,13 +66,13 @@ static int reply_adoption(const struct sy_balance *b, struct arena *a,
 
 static int reply_phases(struct arena *a, Steelyard__Forwarder__V1__Status *s, struct sy_error *err)
 {
-	TAKE_LIST(a, s->phases, SY_PHASE_COUNT);
+	MESSAGE_NEW_LIST(a, s->phases, SY_PHASE_COUNT);
 	for (unsigned i = 0; i < SY_PHASE_COUNT; i++) {
 		const struct sy_phase_cost cost = sy_phase_get(i);
 		Steelyard__Forwarder__V1__Phase *phase;
 		if (cost.wall_ns == 0)
 			continue;
-		TAKE(a, phase, steelyard__forwarder__v1__phase__init);
+		MESSAGE_NEW(a, phase, steelyard__forwarder__v1__phase__init);
 		phase->name = (char *)(uintptr_t)sy_phase_name(i);
 		phase->help = (char *)(uintptr_t)sy_phase_help(i);
 		phase->wall_ns = cost.wall_ns;
@@ -88,7 +88,7 @@ static int reply_port_problems(struct sy_balance *b, struct arena *a,
                                Steelyard__Forwarder__V1__Status *s, struct sy_error *err)
 {
 	unsigned ports = sy_port_count(b->rt);
-	TAKE_LIST(a, s->port_problems, ports);
+	MESSAGE_NEW_LIST(a, s->port_problems, ports);
 	for (unsigned i = 0; i < ports; i++) {
 		struct sy_port_info info;
 		sy_port_get_info(b->rt, i, &info);
@@ -110,7 +110,7 @@ static int reply_event_device(const struct sy_balance *b, struct arena *a,
 	Steelyard__Forwarder__V1__EventDevice *pb;
 	if (!b->stage)
 		return 0;
-	TAKE(a, pb, steelyard__forwarder__v1__event_device__init);
+	MESSAGE_NEW(a, pb, steelyard__forwarder__v1__event_device__init);
 	*out = pb;
 	pb->name = (char *)(uintptr_t)event_stage_device(b);
 	pb->model = (char *)(uintptr_t)sy_event_model_name[b->stage->model];
@@ -138,7 +138,7 @@ static int reply_unavailable(const struct sy_balance *b, uint32_t service, struc
 	}
 	if (sent[UNAVAILABLE_BY_RESET] + sent[UNAVAILABLE_BY_ICMP] == 0)
 		return 0;
-	TAKE(a, *out, steelyard__forwarder__v1__unavailable_stats__init);
+	MESSAGE_NEW(a, *out, steelyard__forwarder__v1__unavailable_stats__init);
 	(*out)->resets = sent[UNAVAILABLE_BY_RESET];
 	(*out)->icmp = sent[UNAVAILABLE_BY_ICMP];
 	return 0;
@@ -148,7 +148,7 @@ int list_status(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
                 struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__Status *s;
-	TAKE(a, s, steelyard__forwarder__v1__status__init);
+	MESSAGE_NEW(a, s, steelyard__forwarder__v1__status__init);
 	const char *refusal = sy_runtime_refusal(b->rt), *marks = sy_check_refusal(b->rt);
 	s->build = (char *)(uintptr_t)b->options.build;
 	s->started_unix_s = b->ctl->started_unix_s;
@@ -200,13 +200,13 @@ int control_claim(struct sy_balance *b, const pb_request *q, struct arena *a, pb
 	const Steelyard__Forwarder__V1__ClaimRequest *request = q->claim;
 	Steelyard__Forwarder__V1__ClaimResult *result;
 	struct sy_addr *some;
-	TAKE_LIST(a, some, request->n_addresses);
+	MESSAGE_NEW_LIST(a, some, request->n_addresses);
 	for (size_t i = 0; i < request->n_addresses; i++) {
 		int rc = read_addr(&request->addresses[i], "address", &some[i], err);
 		if (rc < 0)
 			return rc;
 	}
-	TAKE(a, result, steelyard__forwarder__v1__claim_result__init);
+	MESSAGE_NEW(a, result, steelyard__forwarder__v1__claim_result__init);
 	result->claimed = sy_addresses_force(b->rt, some, (unsigned)request->n_addresses);
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_CLAIM;
 	out->claim = result;
@@ -219,7 +219,7 @@ int reply_traffic(struct arena *a, const struct traffic *t, uint64_t active,
                   Steelyard__Forwarder__V1__Traffic **out, struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__Traffic *pb;
-	TAKE(a, pb, steelyard__forwarder__v1__traffic__init);
+	MESSAGE_NEW(a, pb, steelyard__forwarder__v1__traffic__init);
 	pb->packets_in = t->packets_in;
 	pb->bytes_in = t->bytes_in;
 	pb->packets_out = t->packets_out;
@@ -272,8 +272,8 @@ static int reply_delay(const struct sy_balance *b, uint32_t server, struct arena
 		buckets--;
 	if (buckets == 0 && sum.repeated == 0 && sum.segments == 0)
 		return 0;
-	TAKE(a, pb, steelyard__forwarder__v1__delay_stats__init);
-	TAKE_LIST(a, pb->buckets, buckets);
+	MESSAGE_NEW(a, pb, steelyard__forwarder__v1__delay_stats__init);
+	MESSAGE_NEW_LIST(a, pb->buckets, buckets);
 	for (size_t i = 0; i < buckets; i++) {
 		pb->buckets[i] = sum.bucket[i];
 		pb->samples += sum.bucket[i];
@@ -301,12 +301,12 @@ static int reply_drops(const struct sy_balance *b, uint32_t service, struct aren
 	}
 	if (reasons == 0)
 		return 0;
-	TAKE_LIST(a, st->drops, reasons);
+	MESSAGE_NEW_LIST(a, st->drops, reasons);
 	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++) {
 		Steelyard__Forwarder__V1__ServiceDrop *one;
 		if (sum[reason] == 0)
 			continue;
-		TAKE(a, one, steelyard__forwarder__v1__service_drop__init);
+		MESSAGE_NEW(a, one, steelyard__forwarder__v1__service_drop__init);
 		one->name = (char *)(uintptr_t)sy_drop_name(reason);
 		one->packets = sum[reason];
 		st->drops[st->n_drops++] = one;
@@ -319,19 +319,19 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 {
 	Steelyard__Forwarder__V1__ServiceStats *st;
 	struct traffic total = s->gone;
-	TAKE(a, st, steelyard__forwarder__v1__service_stats__init);
+	MESSAGE_NEW(a, st, steelyard__forwarder__v1__service_stats__init);
 	if (reply_service(b, a, s, &st->service, err) < 0)
 		return -ENOMEM;
-	TAKE_LIST(a, st->servers, s->servers);
+	MESSAGE_NEW_LIST(a, st->servers, s->servers);
 	for (unsigned i = 0; i < s->servers; i++) {
 		Steelyard__Forwarder__V1__ServerStats *one;
 		struct traffic t = traffic_sum(b, s->server[i].id);
-		TAKE(a, one, steelyard__forwarder__v1__server_stats__init);
+		MESSAGE_NEW(a, one, steelyard__forwarder__v1__server_stats__init);
 		if (reply_server(a, &s->server[i], &one->server, err) < 0 ||
 		    reply_traffic(a, &t, SY_READ(b->server_active[s->server[i].id]), &one->traffic,
 		                  err) < 0)
 			return -ENOMEM;
-		one->share = s->server[i].told;
+		one->share = s->server[i].reported;
 		if (reply_delay(b, s->server[i].id, a, &one->delay, err) < 0)
 			return -ENOMEM;
 		st->servers[st->n_servers++] = one;
@@ -348,7 +348,7 @@ static int reply_service_stats(struct sy_balance *b, const struct model_service 
 	if (reply_unavailable(b, s->id, a, &st->unavailable, err) < 0)
 		return -ENOMEM;
 	if (s->policy.syn_defence != DEFENCE_OFF || counts.answered > 0) {
-		TAKE(a, st->syn_defence, steelyard__forwarder__v1__defence_stats__init);
+		MESSAGE_NEW(a, st->syn_defence, steelyard__forwarder__v1__defence_stats__init);
 		fill_defence(b, s, &counts, st->syn_defence);
 	}
 	*out = st;
@@ -366,8 +366,8 @@ int list_services(struct sy_balance *b, const pb_request *q, struct arena *a, pb
 
 	if (request->only && read_key(request->only, &only, err) < 0)
 		return -EINVAL;
-	TAKE(a, l, steelyard__forwarder__v1__service_list__init);
-	TAKE_LIST(a, l->services, limit);
+	MESSAGE_NEW(a, l, steelyard__forwarder__v1__service_list__init);
+	MESSAGE_NEW_LIST(a, l->services, limit);
 	uint32_t id = request->cursor;
 	for (; id < m->service_ids.fresh; id++) {
 		const struct model_service *s = m->service[id];
@@ -391,11 +391,11 @@ int list_drops(struct sy_balance *b, const pb_request *q, struct arena *a, pb_re
                struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__DropList *l;
-	TAKE(a, l, steelyard__forwarder__v1__drop_list__init);
-	TAKE_LIST(a, l->drops, SY_DROP_COUNT);
+	MESSAGE_NEW(a, l, steelyard__forwarder__v1__drop_list__init);
+	MESSAGE_NEW_LIST(a, l->drops, SY_DROP_COUNT);
 	for (unsigned reason = SY_DROP_NONE + 1; reason < SY_DROP_COUNT; reason++) {
 		Steelyard__Forwarder__V1__Drop *d;
-		TAKE(a, d, steelyard__forwarder__v1__drop__init);
+		MESSAGE_NEW(a, d, steelyard__forwarder__v1__drop__init);
 		d->name = (char *)(uintptr_t)sy_drop_name(reason);
 		d->help = (char *)(uintptr_t)sy_drop_help(reason);
 		for (unsigned w = 0; w < b->workers; w++)
@@ -413,13 +413,13 @@ int list_ports(struct sy_balance *b, const pb_request *q, struct arena *a, pb_re
 {
 	Steelyard__Forwarder__V1__PortList *l;
 	unsigned ports = sy_port_count(b->rt);
-	TAKE(a, l, steelyard__forwarder__v1__port_list__init);
-	TAKE_LIST(a, l->ports, ports);
+	MESSAGE_NEW(a, l, steelyard__forwarder__v1__port_list__init);
+	MESSAGE_NEW_LIST(a, l->ports, ports);
 	for (unsigned i = 0; i < ports; i++) {
 		Steelyard__Forwarder__V1__Port *p;
 		struct sy_port_stats stats;
 		struct sy_port_info *info = arena_alloc(a, sizeof(*info));
-		TAKE(a, p, steelyard__forwarder__v1__port__init);
+		MESSAGE_NEW(a, p, steelyard__forwarder__v1__port__init);
 		if (!info)
 			return sy_fail(err, ENOMEM, "no memory for the answer");
 		sy_port_get_info(b->rt, i, info);
@@ -452,12 +452,12 @@ int list_workers(struct sy_balance *b, const pb_request *q, struct arena *a, pb_
                  struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__WorkerList *l;
-	TAKE(a, l, steelyard__forwarder__v1__worker_list__init);
-	TAKE_LIST(a, l->workers, b->workers);
+	MESSAGE_NEW(a, l, steelyard__forwarder__v1__worker_list__init);
+	MESSAGE_NEW_LIST(a, l->workers, b->workers);
 	for (unsigned i = 0; i < b->workers; i++) {
 		Steelyard__Forwarder__V1__Worker *w;
 		const struct sy_worker_counters *c = &sy_worker_at(b->rt, i)->counters;
-		TAKE(a, w, steelyard__forwarder__v1__worker__init);
+		MESSAGE_NEW(a, w, steelyard__forwarder__v1__worker__init);
 		w->id = i;
 		w->rx_packets = SY_READ(c->rx_packets);
 		w->tx_packets = SY_READ(c->tx_packets);
@@ -484,11 +484,11 @@ int list_slots(struct sy_balance *b, const pb_request *q, struct arena *a, pb_re
                struct sy_error *err)
 {
 	Steelyard__Forwarder__V1__SlotList *l;
-	TAKE(a, l, steelyard__forwarder__v1__slot_list__init);
-	TAKE_LIST(a, l->slots, SY_SLOTS);
+	MESSAGE_NEW(a, l, steelyard__forwarder__v1__slot_list__init);
+	MESSAGE_NEW_LIST(a, l->slots, SY_SLOTS);
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		Steelyard__Forwarder__V1__Slot *s;
-		TAKE(a, s, steelyard__forwarder__v1__slot__init);
+		MESSAGE_NEW(a, s, steelyard__forwarder__v1__slot__init);
 		s->slot = slot;
 		s->worker = sy_slot_worker(b->rt, (uint8_t)slot);
 		s->sessions = session_count(b->table[slot]);

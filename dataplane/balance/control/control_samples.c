@@ -122,7 +122,7 @@ int list_samples(struct sy_balance *b, const pb_request *q, struct arena *a, pb_
 	struct samples *s = b->ctl->samples;
 	uint64_t now_ns = sy_clock_ns();
 	Steelyard__Forwarder__V1__Samples *l;
-	TAKE(a, l, steelyard__forwarder__v1__samples__init);
+	MESSAGE_NEW(a, l, steelyard__forwarder__v1__samples__init);
 	if (!s) {
 		s = b->ctl->samples = calloc(1, sizeof(*s));
 		if (!s)
@@ -144,7 +144,7 @@ int list_samples(struct sy_balance *b, const pb_request *q, struct arena *a, pb_
 		l->last = s->before;
 	}
 	struct sy_sample_counts counts = sy_samples_count(b->rt);
-	l->taken = counts.taken;
+	l->taken = counts.enqueued;
 	l->lost = counts.lost;
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_FETCH_SAMPLES;
 	out->fetch_samples = l;

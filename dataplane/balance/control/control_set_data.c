@@ -7,7 +7,7 @@
 #include "access_model.h"
 #include "control.h"
 
-#define SAVE_AGAIN_NS UINT64_C(10000000000)
+#define SAVE_RETRY_NS UINT64_C(10000000000)
 
 static void upload_reply(struct client *c, uint64_t id, uint64_t next)
 {
@@ -48,7 +48,7 @@ static void upload_result(struct control *k)
 		return;
 	}
 	d->saved = u->saved == 0;
-	k->late_save.retry_ns = sy_clock_ns() + SAVE_AGAIN_NS;
+	k->late_save.retry_ns = sy_clock_ns() + SAVE_RETRY_NS;
 	if (!d->saved)
 		sy_log(SY_LOG_WARN, "balance",
 		       "an access set of %u prefixes is not saved: %s/sets: %s; retrying",
@@ -115,7 +115,7 @@ static void late_save_end(void *control)
 		sy_log(SY_LOG_INFO, "balance", "an access set of %u prefixes is saved now",
 		       set_data_prefixes(s->data));
 	else
-		s->retry_ns = sy_clock_ns() + SAVE_AGAIN_NS;
+		s->retry_ns = sy_clock_ns() + SAVE_RETRY_NS;
 	s->data->holders--;
 	s->data = NULL;
 	k->balance->ctl->access->saving--;

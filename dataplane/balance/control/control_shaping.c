@@ -15,7 +15,7 @@ static int reply_counts(const struct model_shaping *m, const struct sy_shape *s,
 	Steelyard__Forwarder__V1__ShapingCounts *out;
 	if (n.sent + n.full + n.early + n.waiting == 0)
 		return 0;
-	TAKE(a, out, steelyard__forwarder__v1__shaping_counts__init);
+	MESSAGE_NEW(a, out, steelyard__forwarder__v1__shaping_counts__init);
 	out->tenant = m->config.service[service].tenant;
 	out->service = service - m->first[out->tenant];
 	out->class_ = class;
@@ -36,7 +36,7 @@ static int reply_port(const struct sy_balance *b, const struct model_shaping *m,
 	const unsigned port = shaping_port(b, m->port);
 	const struct sy_shape *s = shaping_in_force(b, m);
 	pb_stats *pb;
-	TAKE(a, pb, steelyard__forwarder__v1__shaping_stats__init);
+	MESSAGE_NEW(a, pb, steelyard__forwarder__v1__shaping_stats__init);
 	*out = pb;
 	pb->shaping = shaping_message(m, a);
 	if (!pb->shaping)
@@ -54,7 +54,7 @@ static int reply_port(const struct sy_balance *b, const struct model_shaping *m,
 	pb->active = true;
 	pb->worker = sy_port_shape_worker(b->rt, port);
 	pb->room = sy_port_shape_capacity(b->rt, port);
-	TAKE_LIST(a, pb->counts, m->config.services * m->config.classes);
+	MESSAGE_NEW_LIST(a, pb->counts, m->config.services * m->config.classes);
 	for (unsigned i = 0; i < m->config.services; i++)
 		for (unsigned k = 0; k < m->config.classes; k++)
 			if (reply_counts(m, s, i, k, a, pb, err) < 0)
@@ -68,10 +68,10 @@ int list_shaping(struct sy_balance *b, const pb_request *q, struct arena *a, pb_
 	const struct shaping_model *m = b->ctl->shaping;
 	Steelyard__Forwarder__V1__ShapingList *l;
 	(void)q;
-	TAKE(a, l, steelyard__forwarder__v1__shaping_list__init);
+	MESSAGE_NEW(a, l, steelyard__forwarder__v1__shaping_list__init);
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_SHAPING;
 	out->list_shaping = l;
-	TAKE_LIST(a, l->ports, SHAPED_PORTS);
+	MESSAGE_NEW_LIST(a, l->ports, SHAPED_PORTS);
 	for (unsigned i = 0; i < SHAPED_PORTS; i++)
 		if (m->now[i] && reply_port(b, m->now[i], a, &l->ports[l->n_ports++], err) < 0)
 			return -ENOMEM;

@@ -14,7 +14,7 @@
 #include <rte_mbuf_dyn.h>
 
 #define PLACE_NONE UINT16_MAX
-#define BUCKETS    FRAGMENT_HELD
+#define BUCKETS    FRAGMENT_MAX_WAITING
 #define SOURCES    1024           /* source counters, indexed by hash */
 #define UNIT       8              /* bytes per unit of the fragment offset (RFC 791 3.1) */
 #define UNITS      (65536 / UNIT) /* in the longest datagram */
@@ -83,7 +83,7 @@ struct fragments {
 	uint16_t overs;
 	struct source source[SOURCES];
 	/* One more than the limit: a datagram is added before one is evicted. */
-	struct datagram datagram[FRAGMENT_HELD + 1];
+	struct datagram datagram[FRAGMENT_MAX_WAITING + 1];
 };
 
 struct fragments *fragments_create(unsigned limit)
@@ -100,7 +100,7 @@ struct fragments *fragments_create(unsigned limit)
 	struct fragments *f = calloc(1, sizeof(*f));
 	if (!f)
 		return NULL;
-	f->limit = (uint16_t)(limit < FRAGMENT_HELD ? limit : FRAGMENT_HELD);
+	f->limit = (uint16_t)(limit < FRAGMENT_MAX_WAITING ? limit : FRAGMENT_MAX_WAITING);
 	f->share = f->limit / FRAGMENT_SHARES;
 	f->free = PLACE_NONE;
 	memset(f->bucket, 0xff, sizeof(f->bucket)); /* PLACE_NONE */

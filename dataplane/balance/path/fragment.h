@@ -11,16 +11,16 @@
 #include "balance.h"
 
 /* Reassembly timeout, from the first fragment that arrives. */
-#define FRAGMENT_TIMEOUT_NS UINT64_C(2000000000)
-#define FRAGMENT_HELD       SY_BALANCE_FRAGMENTS(1) /* max waiting fragments of a worker */
-#define FRAGMENT_PIECES     128 /* max fragments of a datagram: 64 KB have 119 at an MTU of 576 */
+#define FRAGMENT_TIMEOUT_NS  UINT64_C(2000000000)
+#define FRAGMENT_MAX_WAITING SY_BALANCE_FRAGMENTS(1) /* max waiting fragments of a worker */
+#define FRAGMENT_PIECES      128 /* max fragments of a datagram: 64 KB have 119 at an MTU of 576 */
 /* Datagrams of a source with more than 1/FRAGMENT_SHARES of the limit are evicted first. */
 #define FRAGMENT_SHARES 8
 
 struct fragments;
 
-/* limit: max waiting fragments, at most FRAGMENT_HELD. Returns NULL without memory, or if packet
- * buffers have no space for the steering metadata. */
+/* limit: max waiting fragments, at most FRAGMENT_MAX_WAITING. Returns NULL without memory, or if
+ * packet buffers have no space for the steering metadata. */
 struct fragments *fragments_create(unsigned limit);
 /* Also frees waiting fragments. f may be NULL. */
 void fragments_destroy(struct fragments *f);

@@ -112,8 +112,8 @@ static void ordered_finish(struct sy_worker *w, const struct event_stage *s,
 
 /* Handles a burst of events. The device assigns their flows to this worker until its next dequeue,
  * so the packets must go to the ports before. */
-static unsigned events_take(struct sy_worker *w, const struct event_stage *s,
-                            struct sy_event_port *p)
+static unsigned events_receive(struct sy_worker *w, const struct event_stage *s,
+                               struct sy_event_port *p)
 {
 	const bool ordered = s->model == SY_EVENT_ORDERED;
 	struct rte_event e[SY_EVENT_BURST];
@@ -152,7 +152,7 @@ static void stage_poll(struct sy_worker *w, const struct event_stage *s)
 {
 	struct sy_event_port *p = sy_event_port(s->event, w->id);
 	for (unsigned n = 0; p->consumes && n < POLL_BURSTS; n++)
-		if (events_take(w, s, p) == 0)
+		if (events_receive(w, s, p) == 0)
 			break;
 	sy_event_maintain(p);
 	if (s->model != SY_EVENT_ORDERED || w->id != 0)

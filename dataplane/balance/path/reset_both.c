@@ -22,7 +22,7 @@ bool reset_both_is_due(const struct endpoint *e, const struct session *s)
 }
 
 /* In state DYING, the FIN flags say which side has sent a packet and was reset. */
-static uint8_t reset_both_heard(unsigned side)
+static uint8_t reset_both_sent_by(unsigned side)
 {
 	return side == SESSION_CLIENT   ? SESSION_CLIENT_FIN
 	       : side == SESSION_SERVER ? SESSION_SERVER_FIN
@@ -48,14 +48,14 @@ static void opening_forget(struct sy_worker *w, const struct session *s)
 	opening_queue_drop(w, t->slot, (uint32_t)(s - session_at(t, 0)));
 }
 
-void reset_both_begin(struct sy_worker *w, struct session *s, unsigned heard)
+void reset_both_begin(struct sy_worker *w, struct session *s, unsigned sender)
 {
 	if (s->state == SESSION_OPENING)
 		opening_forget(w, s);
 	s->state = SESSION_DYING;
 	s->seen = (uint16_t)balance_seconds(w);
 	s->flags &= (uint8_t) ~(SESSION_CLIENT_FIN | SESSION_SERVER_FIN);
-	s->flags |= reset_both_heard(heard);
+	s->flags |= reset_both_sent_by(sender);
 	reset_both_probe(w, s);
 }
 
@@ -95,7 +95,7 @@ void reset_both_refuse(struct sy_worker *w, struct sy_burst *burst, unsigned i, 
 	reset_answer(w, burst, i);
 	if (reset_both_is_due(e, s))
 		reset_both_begin(w, s, burst->direction[i]);
-	s->flags |= reset_both_heard(burst->direction[i]);
+	s->flags |= reset_both_sent_by(burst->direction[i]);
 	/* Only the client's next number is known; it is what the server expects, even in an answer
 	 * to a probe. */
 	if (endpoint_is_one_way(e))

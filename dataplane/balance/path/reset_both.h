@@ -7,10 +7,10 @@
 
 /* Is this a TCP session whose ends would otherwise wait for each other? */
 bool reset_both_is_due(const struct endpoint *e, const struct session *s);
-/* Ends the session and resets both ends: each gets a probe, and its answer gets a reset. heard: the
- * side that has just sent a packet and needs no probe; or SESSION_NEITHER. */
+/* Ends the session and resets both ends: each gets a probe, and its answer gets a reset. sender:
+ * the side that has just sent a packet and needs no probe; or SESSION_NEITHER. */
 #define SESSION_NEITHER 2
-void reset_both_begin(struct sy_worker *w, struct session *s, unsigned heard);
+void reset_both_begin(struct sy_worker *w, struct session *s, unsigned sender);
 /* Probes again each side that has sent nothing: the probe or its answer was lost or suppressed. */
 void reset_both_probe(struct sy_worker *w, struct session *s);
 /* Processes packet i of a session that ends (record burst->session[i]). Returns true if the session

@@ -97,12 +97,13 @@ static enum tcp_result slow_advance_tcp(struct sy_worker *w, struct sy_burst *bu
 	return result;
 }
 
-/* After a SYN with the result TCP_ASK or TCP_AGAIN: keep the session, so that its server, which may
- * still know the tuple, gets the SYN? Not if the server is down or accepts no new connections. */
+/* After a SYN with the result TCP_SERVER_DECIDES or TCP_RESTART: keep the session, so that its
+ * server, which may still know the tuple, gets the SYN? Not if the server is down or accepts no new
+ * connections. */
 static bool slow_keeps(const struct sy_balance *b, const struct session *s, enum tcp_result result)
 {
 	const struct endpoint *e = &b->endpoint[s->server];
-	return result == TCP_ASK ? !SY_READ(e->down) : SY_READ(e->eligible);
+	return result == TCP_SERVER_DECIDES ? !SY_READ(e->down) : SY_READ(e->eligible);
 }
 
 /* Keeps the session if access lists and limits of new sessions accept the connection that the SYN
@@ -118,7 +119,7 @@ static bool slow_keep(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		session_packet_drop(w, burst, i, s, reason);
 		return false;
 	}
-	if (result == TCP_ASK) /* the limits are charged again for its retransmission */
+	if (result == TCP_SERVER_DECIDES) /* the limits are charged again for its retransmission */
 		return true;
 	police_begun(w, i);
 	tcp_state_recheck(s);
@@ -221,8 +222,8 @@ static bool slow_advance_state(struct sy_worker *w, struct sy_burst *burst, unsi
 	case TCP_DROP:
 		session_packet_drop(w, burst, i, s, SY_DROP_BAD_TCP_STATE);
 		return false;
-	case TCP_ASK:
-	case TCP_AGAIN:
+	case TCP_SERVER_DECIDES:
+	case TCP_RESTART:
 		if (slow_keeps(b, s, result))
 			return slow_keep(w, burst, i, t, result);
 		/* fall through */

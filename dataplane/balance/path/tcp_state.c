@@ -10,10 +10,10 @@ static enum tcp_result syn_from_client(const struct session *s)
 	case SESSION_TIME_WAIT:
 		return TCP_REOPEN;
 	case SESSION_RESET:
-		return TCP_AGAIN;
+		return TCP_RESTART;
 	case SESSION_RESET_BY_CLIENT:
 	case SESSION_RESET_BY_SERVER:
-		return TCP_ASK;
+		return TCP_SERVER_DECIDES;
 	default:
 		/* A retransmission. Otherwise a server whose connection is open challenges it (RFC
 		 * 5961 4), whatever forged resets and FINs came before. */
@@ -134,7 +134,7 @@ static void state_note_syn(const struct session *s, struct session_cold *cold,
                            enum tcp_result result)
 {
 	bool begins = s->state == SESSION_SYN_SENT || s->state == SESSION_SYN_RECEIVED ||
-	              result == TCP_AGAIN;
+	              result == TCP_RESTART;
 	cold->syn_seen = !begins || session_has_client_address(cold);
 }
 
@@ -207,8 +207,8 @@ static enum tcp_result one_way_syn(struct session *s, struct session_cold *cold,
 {
 	enum tcp_result result = syn_from_client(s);
 	if (s->state == SESSION_FIN_WAIT)
-		result = s->flags & SESSION_CLIENT_FIN_ACKED ? TCP_AGAIN : TCP_ASK;
-	if (result == TCP_AGAIN || s->state == SESSION_SYN_SENT)
+		result = s->flags & SESSION_CLIENT_FIN_ACKED ? TCP_RESTART : TCP_SERVER_DECIDES;
+	if (result == TCP_RESTART || s->state == SESSION_SYN_SENT)
 		cold->client_first = seq;
 	return result;
 }

@@ -7,14 +7,14 @@
 
 enum tcp_result {
 	TCP_FORWARD,
-	TCP_REOPEN, /* a SYN under an old tuple: end the session, create a new one */
-	TCP_AGAIN,  /* likewise, but the server may still have the old connection. If it accepts new
-	               ones, keep the session, so that it gets the SYN: tcp_state_recheck().
-	               Otherwise as REOPEN */
-	TCP_ASK,    /* a SYN of a session that may be over: forward it, the server decides. If the
-	               server is down, as REOPEN */
-	TCP_CHALLENGE, /* forward a reset that may be forged: challenge_send() */
-	TCP_DROP,      /* BAD_TCP_STATE */
+	TCP_REOPEN,  /* a SYN under an old tuple: end the session, create a new one */
+	TCP_RESTART, /* likewise, but the server may still have the old connection. If it accepts
+	              new ones, keep the session, so that it gets the SYN: tcp_state_recheck().
+	              Otherwise as REOPEN */
+	TCP_SERVER_DECIDES, /* a SYN of a session that may be over: forward it, the server decides.
+	            If the server is down, as REOPEN */
+	TCP_CHALLENGE,      /* forward a reset that may be forged: challenge_send() */
+	TCP_DROP,           /* BAD_TCP_STATE */
 };
 
 /* Advances the session's state by a packet (RFC 9293 3.3.2). seq, ack: host order; len: payload
@@ -35,7 +35,7 @@ enum tcp_result tcp_state_one_way(struct session *s, struct session_cold *cold, 
 void tcp_state_note_snat_syn(struct session_cold *pair, uint32_t seq, uint32_t len);
 /* Does this SYN-ACK answer the noted SYN? */
 bool tcp_state_is_snat_answer(const struct session_cold *pair, uint32_t ack);
-/* After TCP_AGAIN: restarts the session with the same server. */
+/* After TCP_RESTART: restarts the session with the same server. */
 void tcp_state_recheck(struct session *s);
 
 #endif

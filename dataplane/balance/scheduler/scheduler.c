@@ -58,7 +58,7 @@ void pool_add(struct pool *p, uint32_t server, uint64_t name, uint16_t weight, u
 	        .server = server,
 	        .limit = limit,
 	        .full = p->ops->by_weight ? weight : 1,
-	        .take = TAKE_ALL / SHARES * share,
+	        .part = USE_ALL / SHARES * share,
 	        .share = share,
 	        .name = name,
 	};
@@ -75,8 +75,8 @@ void pool_measure(struct pool *p, uint32_t server, uint64_t name, uint16_t weigh
 	struct candidate *c = &p->candidate[p->members - 1];
 	if (p->ops->by_table) {
 		uint64_t all = (uint64_t)p->ceiling * weight;
-		uint64_t take = c->take * (uint64_t)measured / (all > 0 ? all : 1);
-		c->take = take == 0 && share > 0 ? 1 : take < c->take ? (uint32_t)take : c->take;
+		uint64_t part = c->part * (uint64_t)measured / (all > 0 ? all : 1);
+		c->part = part == 0 && share > 0 ? 1 : part < c->part ? (uint32_t)part : c->part;
 	} else {
 		c->full = measured >> MEASURED_SHIFT ? measured >> MEASURED_SHIFT : 1;
 	}

@@ -21,12 +21,12 @@ struct candidate {
 	                    only part of its share */
 	uint32_t full;  /* weight without slow start: measured (pool_measure), otherwise configured;
 	                   1 if the scheduler ignores weights */
-	uint32_t take;  /* of TAKE_ALL: the part of its table entries that it uses */
+	uint32_t part;  /* of USE_ALL: the part of its table entries that it uses */
 	uint16_t share; /* 0: accepts no new sessions; otherwise 1–SHARES */
 	uint64_t name;  /* hash of its address and port: the same on every forwarder */
 };
 
-#define TAKE_ALL 65536u
+#define USE_ALL 65536u
 
 /* Measured shares of all servers together are below 2^32; weights derived from them are below 2^24,
  * so that their sixteenths fit 32 bits. */
@@ -135,7 +135,7 @@ static inline bool pick_is_below_limit(const struct pick *p, const struct candid
  * that it uses? */
 static inline bool pick_accepts(const struct pick *p, const struct candidate *c, uint32_t bits)
 {
-	return bits % TAKE_ALL < c->take && pick_is_below_limit(p, c);
+	return bits % USE_ALL < c->part && pick_is_below_limit(p, c);
 }
 
 /* Evenly spread bits: a Weyl sequence through a mixer. */

@@ -25,7 +25,7 @@ struct maglev {
 		uint64_t credit;     /* claims an entry when this reaches the heaviest weight */
 	} * claimant;
 	uint64_t heaviest;
-	uint32_t filled, turn;
+	uint32_t filled, next_member;
 };
 
 /* Sizes are prime: every step visits all entries. lightest: the sum of weights divided by the
@@ -83,9 +83,9 @@ static bool maglev_make(struct table *t)
 static bool maglev_fill(struct maglev *m, int64_t *budget)
 {
 	while (m->filled<m->size && * budget> 0) {
-		uint32_t i = m->turn;
+		uint32_t i = m->next_member;
 		struct claimant *c = &m->claimant[i];
-		m->turn = i + 1 < m->table.members ? i + 1 : 0;
+		m->next_member = i + 1 < m->table.members ? i + 1 : 0;
 		--*budget;
 		c->credit += m->table.member[i].weight;
 		if (c->credit < m->heaviest)

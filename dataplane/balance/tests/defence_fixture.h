@@ -48,8 +48,8 @@ struct kind {
 	bool times;
 };
 
-#define TOLD_TOA STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA
-#define TOLD_V2  STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V2
+#define REPORTED_TOA STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_TOA
+#define REPORTED_V2  STEELYARD__FORWARDER__V1__CLIENT_ADDRESS__CLIENT_ADDRESS_PROXY_V2
 
 static const struct kind kinds[] = {
         {"v4", "192.0.2.20", "10.0.0.21", MODE_FNAT, 0, true},
@@ -58,8 +58,8 @@ static const struct kind kinds[] = {
         {"v4 to v6", "192.0.2.21", "2001:db8:b::22", MODE_FNAT, 0, false},
         {"nat", "192.0.2.22", "10.0.0.23", MODE_NAT, 0, true},
         {"plain options", "192.0.2.23", "10.0.0.24", MODE_FNAT, 0, false},
-        {"toa", "192.0.2.24", "10.0.0.25", MODE_FNAT, TOLD_TOA, true},
-        {"proxy", "2001:db8:a::24", "2001:db8:b::25", MODE_FNAT, TOLD_V2, true},
+        {"toa", "192.0.2.24", "10.0.0.25", MODE_FNAT, REPORTED_TOA, true},
+        {"proxy", "2001:db8:a::24", "2001:db8:b::25", MODE_FNAT, REPORTED_V2, true},
 };
 
 static inline struct service_key key_of(const struct kind *k)

@@ -325,7 +325,7 @@ static void sets_put(struct flows *f)
 	}
 }
 
-static void wait_told(struct flows *f, size_t count)
+static void wait_published(struct flows *f, size_t count)
 {
 	while (blocked_count != count)
 		assert_int_equal(loop_poll(f->harness.rt->loop, 1000), 0);
@@ -342,18 +342,18 @@ static void test_many_sources(void **state)
 	assert_int_equal(blocked_count, MEMBERS); /* few: at once */
 	many_put(f, SETS);
 	assert_int_equal(blocked_count, MEMBERS);
-	wait_told(f, (size_t)SETS * MEMBERS);
+	wait_published(f, (size_t)SETS * MEMBERS);
 	assert_memory_equal(blocked, "11.0.0.0/32 11.0.0.2/32 11.0.0.4/32 ", 36);
 	many_put(f, SETS - 1);
 	many_put(f, SETS - 1); /* both while a thread may be at work */
 	many_put(f, 2);
-	wait_told(f, (size_t)2 * MEMBERS);
+	wait_published(f, (size_t)2 * MEMBERS);
 	while (f->harness.b->ctl->access->blocking) /* nothing older follows */
 		assert_int_equal(loop_poll(f->harness.rt->loop, 1000), 0);
 	assert_int_equal(blocked_count, 2 * MEMBERS);
 	many_put(f, SETS);
 	many_put(f, 0);
-	wait_told(f, 0);
+	wait_published(f, 0);
 	many_put(f, SETS); /* the process ends while a thread is at work */
 }
 

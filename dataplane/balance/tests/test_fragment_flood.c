@@ -94,7 +94,7 @@ static void check_flood(struct flows *f, struct flood *flood, enum mode mode)
 	flows_advance(f, 2); /* the flood before is forgotten */
 	uint64_t live = harness_totals(&f->harness).live;
 	uint64_t full = harness_drops(&f->harness, SY_DROP_FRAGMENT_WAIT_FULL);
-	flood_send(f, flood, 3 * workers * FRAGMENT_HELD);
+	flood_send(f, flood, 3 * workers * FRAGMENT_MAX_WAITING);
 	assert_true(harness_totals(&f->harness).live <= live);
 	check_served(f, flood, mode, 1, 4);
 	assert_true(harness_totals(&f->harness).live <= live + 1);
@@ -140,11 +140,11 @@ static void test_shares(void **state)
 		                      .per_ms = 50,
 		                      .to = client_of(vip_text[MODE_NAT][v6], v6, 7200)};
 		flows_reopen(f, 1, 0, true);
-		flood_send(f, &flood, 2 * FRAGMENT_HELD);
+		flood_send(f, &flood, 2 * FRAGMENT_MAX_WAITING);
 		uint64_t full = harness_drops(&f->harness, SY_DROP_FRAGMENT_WAIT_FULL);
-		assert_in_range(full, FRAGMENT_HELD, FRAGMENT_HELD + PIECES);
+		assert_in_range(full, FRAGMENT_MAX_WAITING, FRAGMENT_MAX_WAITING + PIECES);
 		assert_in_range(rte_mempool_in_use_count(f->harness.rt->pool),
-		                FRAGMENT_HELD - PIECES, FRAGMENT_HELD);
+		                FRAGMENT_MAX_WAITING - PIECES, FRAGMENT_MAX_WAITING);
 		check_served(f, &flood, MODE_NAT, 600, 1);
 	}
 }
@@ -202,7 +202,7 @@ static void test_no_capacity(void **state)
 	struct rte_mbuf *m;
 	cut(f, &t, 1, piece);
 	for (unsigned room = PIECES - 1; room <= PIECES; room++) {
-		for (unsigned n = 0; n < WORKER_AGAIN - room; n++) {
+		for (unsigned n = 0; n < WORKER_RESUBMITTED - room; n++) {
 			m = rte_pktmbuf_alloc(f->harness.rt->pool); /* no packet */
 			assert_non_null(m);
 			assert_true(sy_packet_resubmit(w, m));

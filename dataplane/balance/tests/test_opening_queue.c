@@ -32,7 +32,7 @@ static unsigned taken(struct flows *f, struct rte_mbuf **m)
 	struct resubmitted *a = &worker_of(f)->private->resubmitted;
 	unsigned n = a->count;
 	for (unsigned i = 0; i < n; i++)
-		m[i] = a->mbuf[(a->first + i) % WORKER_AGAIN];
+		m[i] = a->mbuf[(a->first + i) % WORKER_RESUBMITTED];
 	a->first = a->count = 0;
 	return n;
 }
@@ -98,7 +98,7 @@ static void test_against_a_list(void **state)
 		uint32_t record = (uint32_t)rng_below(&f->rng, n < 100000 ? 300 : 5000);
 		unsigned how = (unsigned)rng_below(&f->rng, 20);
 		uint64_t dropped = harness_drops(&f->harness, SY_DROP_OPENING);
-		struct rte_mbuf *expect[OPENING_QUEUE_SESSION_PACKETS], *got[WORKER_AGAIN];
+		struct rte_mbuf *expect[OPENING_QUEUE_SESSION_PACKETS], *got[WORKER_RESUBMITTED];
 		unsigned count;
 		if (how > 1) {
 			struct rte_mbuf *m = packet(f);
@@ -128,9 +128,9 @@ static void test_no_room(void **state)
 {
 	struct flows *f = *state;
 	struct sy_worker *w = worker_of(f);
-	struct rte_mbuf *m[OPENING_QUEUE_PACKETS], *got[WORKER_AGAIN];
+	struct rte_mbuf *m[OPENING_QUEUE_PACKETS], *got[WORKER_RESUBMITTED];
 	uint64_t dropped = harness_drops(&f->harness, SY_DROP_OPENING);
-	for (unsigned n = 0; n < WORKER_AGAIN; n++)
+	for (unsigned n = 0; n < WORKER_RESUBMITTED; n++)
 		assert_true(sy_packet_resubmit(w, packet(f)));
 	for (unsigned n = 0; n < OPENING_QUEUE_PACKETS; n += 2) {
 		m[n] = packet(f);

@@ -268,8 +268,8 @@ static void test_sessions_again(void **state)
 	struct frame syn, rst, out;
 	struct changes c = {0};
 	limit_service(f, 0, "a", SESSIONS, 1, 2);
-	flow_begin(f, &flow[0], 0, 4000); /* reset before it was open: TCP_AGAIN */
-	flow_open(f, &flow[1], 0, 4001);  /* and after it: TCP_ASK */
+	flow_begin(f, &flow[0], 0, 4000); /* reset before it was open: TCP_RESTART */
+	flow_open(f, &flow[1], 0, 4001);  /* and after it: TCP_SERVER_DECIDES */
 	for (unsigned n = 0; n < 2; n++) {
 		const struct sy_tuple *t = &flow[n].client;
 		flows_frame(f, &rst, t, SY_TCP_RST | SY_TCP_ACK, 101, 0);

@@ -67,8 +67,8 @@ static void segment_send(struct fixture *f, unsigned port, const struct sy_tuple
 }
 
 /* Both ends act only on the segments that they receive. */
-static void server_hears(struct fixture *f, const struct sy_tuple *back, uint8_t flags,
-                         uint32_t seq, uint32_t ack, unsigned payload)
+static void server_receives(struct fixture *f, const struct sy_tuple *back, uint8_t flags,
+                            uint32_t seq, uint32_t ack, unsigned payload)
 {
 	struct memory *m = &f->memory[ntohs(back->dport)];
 	bool remembers = m->until > f->harness.now_ns;
@@ -91,8 +91,8 @@ static void server_hears(struct fixture *f, const struct sy_tuple *back, uint8_t
 	}
 }
 
-static void client_hears(struct fixture *f, const struct sy_tuple *back, uint8_t flags,
-                         uint32_t seq, uint32_t ack)
+static void client_receives(struct fixture *f, const struct sy_tuple *back, uint8_t flags,
+                            uint32_t seq, uint32_t ack)
 {
 	if (flags & SY_TCP_RST)
 		f->reset++;
@@ -114,10 +114,10 @@ static void answer(struct fixture *f, unsigned port, const struct rte_mbuf *m)
 	const struct sy_tuple back = {v.tuple.dst, v.tuple.src, v.tuple.dport, v.tuple.sport,
 	                              SY_PROTO_TCP};
 	if (port == HARNESS_LAN)
-		server_hears(f, &back, v.tcp_flags, ntohl(tcp->seq), ntohl(tcp->ack),
-		             v.l4_len - (tcp->offset >> 4) * 4u);
+		server_receives(f, &back, v.tcp_flags, ntohl(tcp->seq), ntohl(tcp->ack),
+		                v.l4_len - (tcp->offset >> 4) * 4u);
 	else
-		client_hears(f, &back, v.tcp_flags, ntohl(tcp->seq), ntohl(tcp->ack));
+		client_receives(f, &back, v.tcp_flags, ntohl(tcp->seq), ntohl(tcp->ack));
 }
 
 /* Runs until no side has anything to send. */

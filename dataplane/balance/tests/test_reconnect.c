@@ -146,7 +146,7 @@ static void balancer_collect(struct check *k, struct topology *x)
 	x->record = record_read(k);
 }
 
-static void balancer_hears(struct check *k, struct topology *x, const struct message *m)
+static void balancer_receives(struct check *k, struct topology *x, const struct message *m)
 {
 	struct balance_worker *bw = inspect_worker(k->f->harness.b, 0);
 	const bool client = m->place == FROM_CLIENT;
@@ -173,7 +173,7 @@ static void deliver(struct check *k, struct topology *x, unsigned i)
 		server_receives(k, x, &m);
 		break;
 	default:
-		balancer_hears(k, x, &m);
+		balancer_receives(k, x, &m);
 	}
 }
 

@@ -88,12 +88,12 @@ static void check_rule(const struct rule *rule, bool asked)
 		char want = rule->after[i];
 		enum tcp_result result =
 		        tcp_state_advance(&s, &cold, rule->from, rule->flags, 500, 500, 0, SECRET);
-		char got = result == TCP_DROP        ? 'x'
-		           : result == TCP_REOPEN    ? 'n'
-		           : result == TCP_AGAIN     ? 'a'
-		           : result == TCP_ASK       ? 'q'
-		           : result == TCP_CHALLENGE ? 'd'
-		                                     : letter_of(s.state);
+		char got = result == TCP_DROP             ? 'x'
+		           : result == TCP_REOPEN         ? 'n'
+		           : result == TCP_RESTART        ? 'a'
+		           : result == TCP_SERVER_DECIDES ? 'q'
+		           : result == TCP_CHALLENGE      ? 'd'
+		                                          : letter_of(s.state);
 		if (got != want)
 			fail_msg("%s, flags %02x from %s: %c, not %c",
 			         session_state_name(tcp_states[i]), rule->flags,
@@ -132,7 +132,7 @@ static void live_from(struct session *s, const struct step *step, unsigned count
 			s->state = p->from == C ? SESSION_RESET_BY_CLIENT : SESSION_RESET_BY_SERVER;
 			v = TCP_FORWARD;
 		}
-		if (v == TCP_ASK) /* its server is up */
+		if (v == TCP_SERVER_DECIDES) /* its server is up */
 			v = TCP_FORWARD;
 		if (v != TCP_FORWARD || s->state != p->after)
 			fail_msg("step %u: result %d, state %s, not %s", i, (int)v,
@@ -459,9 +459,9 @@ static void test_one_way(void **state)
 			        tcp_state_one_way(&s, &cold, one_way[r].flags, 500, 0, SECRET);
 			if (strchr("xaqd", want)) {
 				assert_int_equal(result, want == 'x'   ? TCP_DROP
-				                         : want == 'q' ? TCP_ASK
+				                         : want == 'q' ? TCP_SERVER_DECIDES
 				                         : want == 'd' ? TCP_CHALLENGE
-				                                       : TCP_AGAIN);
+				                                       : TCP_RESTART);
 				assert_memory_equal(&s, &before, sizeof(s));
 			} else {
 				assert_int_equal(result, TCP_FORWARD);
@@ -485,7 +485,7 @@ static void test_one_way_forged_fin(void **state)
 		tcp_state_one_way(&s, &cold, FIN, at ? UINT32_MAX : 9000, 3, SECRET);
 		assert_int_equal(s.state, SESSION_FIN_WAIT);
 		assert_int_equal(cold.fin_seq[C], at ? 3 : 9004);
-		assert_int_equal(tcp_state_one_way(&s, &cold, SYN, 7, 0, SECRET), TCP_AGAIN);
+		assert_int_equal(tcp_state_one_way(&s, &cold, SYN, 7, 0, SECRET), TCP_RESTART);
 		tcp_state_one_way(&s, &cold, ACK, at ? 3 : 9004, 0, SECRET);
 		assert_int_equal(s.state, SESSION_FIN_WAIT);
 		/* earlier data that was lost is sent again */
@@ -522,7 +522,7 @@ static void test_one_way_ends_by_number(void **state)
 				continue;
 			assert_int_equal(s.state, SESSION_FIN_WAIT);
 			assert_int_equal(tcp_state_one_way(&s, &cold, SYN, 7, 0, SECRET),
-			                 ends[i].near ? TCP_AGAIN : TCP_ASK);
+			                 ends[i].near ? TCP_RESTART : TCP_SERVER_DECIDES);
 			assert_int_equal(cold.fin_seq[S], ends[i].near ? 7 : ends[i].begin);
 		}
 }

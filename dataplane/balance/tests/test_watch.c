@@ -95,8 +95,8 @@ static pb_response *list(struct flows *f, const struct kind *k)
 }
 
 /* why: part of the reason; "": none. */
-static void check_told(struct flows *f, const struct kind *k, bool on, unsigned times,
-                       const char *why)
+static void check_reported(struct flows *f, const struct kind *k, bool on, unsigned times,
+                           const char *why)
 {
 	pb_response *response = list(f, k);
 	const Steelyard__Forwarder__V1__DefenceStats *d =
@@ -133,7 +133,7 @@ static uint64_t embryonic_reported(struct flows *f)
 }
 
 /* What is done about the only attack. */
-static bool attack_tells(struct flows *f, const char *words)
+static bool attack_reports(struct flows *f, const char *words)
 {
 	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
 	Steelyard__Forwarder__V1__ListAttacksRequest ask =
@@ -195,12 +195,12 @@ static void check_a_flood(struct flows *f, const struct kind *flooded, const str
 {
 	struct talk lasting, one;
 	plain_open(f, &lasting, flooded, 1000);
-	check_told(f, flooded, false, 0, "");
+	check_reported(f, flooded, false, 0, "");
 	flood(f, flooded, FLOOD);
 	assert_true(embryonic_reported(f) > FLOOD * 3 / 4);
 	flows_advance(f, 1);
-	check_told(f, flooded, true, 1, "half-open sessions");
-	check_told(f, neighbour, false, 0, "");
+	check_reported(f, flooded, true, 1, "half-open sessions");
+	check_reported(f, neighbour, false, 0, "");
 	for (unsigned second = 0; second < 60; second++) {
 		uint64_t before = live(&lasting);
 		flood(f, flooded, 200);
@@ -219,7 +219,7 @@ static void check_a_flood(struct flows *f, const struct kind *flooded, const str
 		assert_true(is_on(f, flooded));
 	}
 	flows_advance(f, 2);
-	check_told(f, flooded, false, 1, "clients return");
+	check_reported(f, flooded, false, 1, "clients return");
 	ignore_sent(&one);
 	plain_open(f, &one, flooded, 1003);
 	plain_check(&lasting);
@@ -249,8 +249,8 @@ static void a_flood_at_dr(void **state)
 	plain_open(f, &lasting, &direct, 1000);
 	flood(f, &direct, FLOOD);
 	flows_advance(f, 1);
-	check_told(f, &direct, true, 1, "half-open sessions");
-	check_told(f, V4, false, 0, "");
+	check_reported(f, &direct, true, 1, "half-open sessions");
+	check_reported(f, V4, false, 0, "");
 	plain_check(&lasting);
 	plain_open(f, &again, &direct, 1001);
 	unknown = talk_of(f, &direct, 1000);
@@ -266,7 +266,7 @@ static void a_flood_at_dr(void **state)
 		assert_true(is_on(f, &direct));
 	}
 	flows_advance(f, 11);
-	check_told(f, &direct, false, 1, "clients return");
+	check_reported(f, &direct, false, 1, "clients return");
 	drain(f);
 	unknown.client.sport = htons(1001);
 	from_client(&unknown, SYN, C_NUMBER, 0, 0);
@@ -288,7 +288,7 @@ static void a_late_proof_ends_nothing(void **state)
 	assert_int_equal(g.tcp.flags, ACK);
 	cookie = ntohl(g.tcp.ack);
 	flows_advance(f, 11);
-	check_told(f, &direct, false, 1, "clients return");
+	check_reported(f, &direct, false, 1, "clients return");
 	drain(f);
 	plain_open(f, &unknown, &direct, 1000);
 	uint64_t proofs = harness_drops(&f->harness, SY_DROP_SYN_PROOF);
@@ -326,7 +326,7 @@ static void a_cookie_outlives_the_process(void **state)
 	talk_splice(&k, 7);
 	check_data(&k, 0);
 	plain_check(&lasting);
-	check_told(f, V4, false, 0, "");
+	check_reported(f, V4, false, 0, "");
 	flows_advance(f, 1);
 	flood(f, V4, FLOOD); /* the new process notices by itself */
 	flows_advance(f, 1);
@@ -342,9 +342,9 @@ static void an_attack_tells_what_is_done(void **state)
 		flood(f, V4, FLOOD);
 		flows_advance(f, 1);
 	}
-	assert_true(attack_tells(f, "; it is on (auto)"));
+	assert_true(attack_reports(f, "; it is on (auto)"));
 	flows_advance(f, 12);
-	assert_true(attack_tells(f, "; it is off again (auto)"));
+	assert_true(attack_reports(f, "; it is off again (auto)"));
 }
 
 /* Handshakes that are completed do not count, however many. */
@@ -377,11 +377,11 @@ static void the_configuration_decides(void **state)
 	drain(f);
 	plain_open(f, &k, V4, 1001);
 	set_defence(f, V4, AUTO);
-	check_told(f, V4, false, 0, "");
+	check_reported(f, V4, false, 0, "");
 	set_defence(f, V4, DEFENDED);
 	drain(f);
 	talk_syn(f, &k, V4, 1002);
-	check_told(f, V4, true, 0, "");
+	check_reported(f, V4, true, 0, "");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup_auto, flows_teardown)

@@ -5,12 +5,12 @@
 
 #include "table_map.h"
 
-#define BUCKETS    (1u << 18)
-#define WORDS      8
-#define COUNT_BITS 24
-#define COUNT_MASK ((UINT64_C(1) << COUNT_BITS) - 1)
-#define SLOT_BYTES (SESSION_RECORDS_MAX / 8)
-#define GIVE_TRIES 65536
+#define BUCKETS       (1u << 18)
+#define WORDS         8
+#define COUNT_BITS    24
+#define COUNT_MASK    ((UINT64_C(1) << COUNT_BITS) - 1)
+#define SLOT_BYTES    (SESSION_RECORDS_MAX / 8)
+#define RELEASE_TRIES 65536
 
 struct bucket {
 	uint64_t word[WORDS];
@@ -111,7 +111,7 @@ void client_count_release(struct client_counts *c, uint64_t client)
 {
 	/* One of the words counts the session, whatever other workers change meanwhile. Bounded: an
 	 * error must not stop a worker. */
-	for (unsigned n = 0; n < GIVE_TRIES; n++) {
+	for (unsigned n = 0; n < RELEASE_TRIES; n++) {
 		const struct found f = bucket_find(bucket_of(c, client), client);
 		if (f.own && word_swap(f.own, f.was, (f.was - 1) & COUNT_MASK ? f.was - 1 : 0))
 			return;

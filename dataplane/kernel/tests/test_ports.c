@@ -14,7 +14,7 @@
 
 /* Whole packets to ports of a VIP without a service are dropped by the program.
  */
-static void ports_are_told(enum sy_director_mode mode, const char *vip)
+static void ports_are_published(enum sy_director_mode mode, const char *vip)
 {
 	const struct sy_port_range served[] = {{53, 53, 17}, {9, 9, 6}, {4000, 5000, 17}};
 	struct sy_addr addr = addr_of(vip);
@@ -55,10 +55,10 @@ static void ports_are_told(enum sy_director_mode mode, const char *vip)
 
 static void test_ports(void **state)
 {
-	ports_are_told(SY_DIRECTOR_NATIVE, VIP4);
-	ports_are_told(SY_DIRECTOR_GENERIC, VIP4);
-	ports_are_told(SY_DIRECTOR_NATIVE, VIP6);
-	ports_are_told(SY_DIRECTOR_GENERIC, VIP6);
+	ports_are_published(SY_DIRECTOR_NATIVE, VIP4);
+	ports_are_published(SY_DIRECTOR_GENERIC, VIP4);
+	ports_are_published(SY_DIRECTOR_NATIVE, VIP6);
+	ports_are_published(SY_DIRECTOR_GENERIC, VIP6);
 }
 
 /* What a packet to this port of the VIP meets: the program's answer to a test

@@ -7,10 +7,10 @@
 
 #include "sy_limit_table.h"
 
-#define THREADS 4
-#define TAKES   50000
-#define TAKEN   500000 /* before the threads begin */
-#define SECOND  UINT64_C(1000000000)
+#define THREADS        4
+#define CHARGES        50000
+#define CHARGED_BEFORE 500000 /* before the threads begin */
+#define SECOND         UINT64_C(1000000000)
 
 struct thread {
 	pthread_t id;
@@ -24,7 +24,7 @@ struct thread {
 static void *take_many(void *arg)
 {
 	struct thread *t = arg;
-	for (unsigned i = 0; i < TAKES; i++) {
+	for (unsigned i = 0; i < CHARGES; i++) {
 		uint64_t volume = sy_limit_volume(t->rate, SECOND + i * UINT64_C(1000));
 		uint64_t cost = 64 + i % 1437;
 		if (!sy_limit_charge(t->limit, t->engine, t->rate, &t->local, volume, cost)) {
@@ -52,7 +52,8 @@ static bool engine_check(enum sy_limit_engine engine)
 	if (sy_limit_rate_init(&rate, 400000000, 8 * SECOND, 1000000, SECOND, NULL) < 0)
 		return false;
 	sy_limit_init(&limit, &rate, 4500, SECOND);
-	sy_limit_charge(&limit, SY_LIMIT_OWN, &rate, NULL, sy_limit_volume(&rate, SECOND), TAKEN);
+	sy_limit_charge(&limit, SY_LIMIT_OWN, &rate, NULL, sy_limit_volume(&rate, SECOND),
+	                CHARGED_BEFORE);
 	for (unsigned i = 0; i < THREADS; i++) {
 		thread[i] = (struct thread){.limit = &limit, .rate = &rate, .engine = engine};
 		if (pthread_create(&thread[i].id, NULL, take_many, &thread[i]) != 0)
@@ -64,12 +65,12 @@ static bool engine_check(enum sy_limit_engine engine)
 		held += thread[i].local;
 		refused += thread[i].refused;
 	}
-	uint64_t volume = sy_limit_volume(&rate, SECOND + TAKES * UINT64_C(1000));
+	uint64_t volume = sy_limit_volume(&rate, SECOND + CHARGES * UINT64_C(1000));
 	uint64_t left = sy_limit_credit(&limit, &rate, volume);
 	printf("engine %u: %lu passed, %lu held, %lu left of %lu, %lu refused\n", engine,
 	       (unsigned long)passed, (unsigned long)held, (unsigned long)left,
 	       (unsigned long)(volume + rate.burst), (unsigned long)refused);
-	return TAKEN + passed + held + left == volume + rate.burst && refused > 0;
+	return CHARGED_BEFORE + passed + held + left == volume + rate.burst && refused > 0;
 }
 
 /* ---- a table of buckets ---------------------------------------------------------------------- */
@@ -87,7 +88,7 @@ struct table_thread {
 static void *table_charge_many(void *arg)
 {
 	struct table_thread *t = arg;
-	for (unsigned i = 0; i < TAKES; i++) {
+	for (unsigned i = 0; i < CHARGES; i++) {
 		uint64_t volume = sy_limit_volume(t->rate, SECOND + i * UINT64_C(1000));
 		uint64_t cost = 64 + i % 1437;
 		const struct sy_limit_key key = {{1, i % KEYS}}, other = {{2, i}};
@@ -139,7 +140,7 @@ static bool table_check(void)
 		return false;
 	for (uint64_t n = 0; n < KEYS; n++)
 		sy_limit_table_charge(table, &rate, &(struct sy_limit_key){{1, n}},
-		                      sy_limit_volume(&rate, SECOND), TAKEN, &place);
+		                      sy_limit_volume(&rate, SECOND), CHARGED_BEFORE, &place);
 	for (unsigned i = 0; i < THREADS; i++) {
 		thread[i] = (struct table_thread){.table = table, .rate = &rate};
 		if (pthread_create(&thread[i].id, NULL, table_charge_many, &thread[i]) != 0)
@@ -150,7 +151,7 @@ static bool table_check(void)
 		refused += thread[i].refused;
 		unlimited += thread[i].unlimited;
 	}
-	uint64_t volume = sy_limit_volume(&rate, SECOND + TAKES * UINT64_C(1000));
+	uint64_t volume = sy_limit_volume(&rate, SECOND + CHARGES * UINT64_C(1000));
 	bool right = refused > 0 && unlimited == 0;
 	for (uint64_t n = 0; n < KEYS; n++) {
 		uint64_t passed = 0, left = table_drain(table, &rate, n, volume);
@@ -159,7 +160,7 @@ static bool table_check(void)
 		printf("key %lu: %lu passed, %lu left of %lu\n", (unsigned long)n,
 		       (unsigned long)passed, (unsigned long)left,
 		       (unsigned long)(volume + rate.burst));
-		right = right && TAKEN + passed + left == volume + rate.burst;
+		right = right && CHARGED_BEFORE + passed + left == volume + rate.burst;
 	}
 	sy_limit_table_destroy(table);
 	return right;

@@ -52,7 +52,7 @@ static struct padded padded_copy(const struct frame *f)
 	return r;
 }
 
-static uint32_t padded_take(struct padded r, const uint8_t *at, uint32_t len, uint8_t *out)
+static uint32_t padded_read(struct padded r, const uint8_t *at, uint32_t len, uint8_t *out)
 {
 	assert_non_null(at);
 	memcpy(out, at, len);
@@ -65,7 +65,7 @@ static uint32_t encapsulate(struct frame *in, struct sy_view *v, uint8_t *out, b
 	struct sy_tuple t = server_side(v4, 0);
 	struct padded r = padded_copy(in);
 	uint8_t *at = sy_packet_encapsulate(r.frame, v, &t.src, &t.dst, 7, 0xdeadbeef);
-	return padded_take(r, at, 14u + v->frame_len - v->l3 + sy_tunnel_overhead(&t.dst), out);
+	return padded_read(r, at, 14u + v->frame_len - v->l3 + sy_tunnel_overhead(&t.dst), out);
 }
 
 static uint32_t encapsulate_4(struct frame *in, struct sy_view *v, uint8_t *out)
@@ -87,7 +87,7 @@ static uint32_t translate(struct frame *in, struct sy_view *v, uint8_t *out)
 
 	sy_rewrite_prepare(&v->tuple, &to, &r);
 	at = sy_packet_translate(capacity.frame, v, &r, 99);
-	return padded_take(capacity, at, v->frame_len, out);
+	return padded_read(capacity, at, v->frame_len, out);
 }
 
 static uint32_t toa(struct frame *in, struct sy_view *v, uint8_t *out, bool v4)
@@ -95,7 +95,7 @@ static uint32_t toa(struct frame *in, struct sy_view *v, uint8_t *out, bool v4)
 	struct sy_addr a = addr("203.0.113.5", "2001:db8::5", v4);
 	struct padded r = padded_copy(in);
 	uint8_t *at = sy_tcp_insert_toa(r.frame, v, v4 ? SY_TOA : SY_TOA_IPV6, &a, htons(40000));
-	return padded_take(r, at, v->frame_len, out);
+	return padded_read(r, at, v->frame_len, out);
 }
 
 static uint32_t toa_4(struct frame *in, struct sy_view *v, uint8_t *out)
@@ -113,7 +113,7 @@ static uint32_t prepend(struct frame *in, struct sy_view *v, uint8_t *out)
 	static const char line[] = "PROXY UNKNOWN a b c d\r\n"; /* of odd length */
 	struct padded r = padded_copy(in);
 	uint8_t *at = sy_tcp_prepend(r.frame, v, line, sizeof(line) - 1);
-	return padded_take(r, at, v->frame_len, out);
+	return padded_read(r, at, v->frame_len, out);
 }
 
 static uint32_t strip(struct frame *in, struct sy_view *v, uint8_t *out)

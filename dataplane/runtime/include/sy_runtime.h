@@ -42,7 +42,7 @@ struct sy_burst;
 	X(CONFIG, "config", "the saved configuration")                                             \
 	X(WAIT, "wait", "upgrade: until the predecessor began to stop; packets flow")              \
 	X(RELEASE, "release", "upgrade: the predecessor finishes packets, seals its tables")       \
-	X(TAKE, "take", "upgrade: locks, and changes accepted meanwhile")                          \
+	X(ACQUIRE, "acquire", "upgrade: locks, and changes accepted meanwhile")                          \
 	X(ADOPT, "adopt", "sessions: trusted, or each looked at")                                  \
 	X(BIND, "bind", "AF_XDP queues, once the kernel has freed them")                           \
 	X(START, "start", "workers' threads; from here on packets flow")                           \

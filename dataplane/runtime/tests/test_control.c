@@ -162,7 +162,7 @@ static void await_gone(unsigned count)
 }
 
 /* Reads what the peer receives until the forwarder hangs up. */
-static size_t peer_hear(int fd, uint8_t *out, size_t cap)
+static size_t peer_receive(int fd, uint8_t *out, size_t cap)
 {
 	uint64_t deadline = sy_clock_ns() + WAIT_NS;
 	size_t have = 0;
@@ -179,7 +179,7 @@ static void broken_check(int fd, const char *words)
 {
 	uint8_t heard[64];
 	unsigned before = gone;
-	assert_int_equal(peer_hear(fd, heard, sizeof(heard)), 10);
+	assert_int_equal(peer_receive(fd, heard, sizeof(heard)), 10);
 	assert_memory_equal(heard, "\0\0\0\6broken", 10);
 	assert_non_null(strstr(broken_text, words));
 	assert_true(gone > before);

@@ -139,7 +139,7 @@ enum sy_drop line_put(struct line *l, struct flow *f)
 	return reason;
 }
 
-void line_take(struct line *l)
+void line_receive(struct line *l)
 {
 	struct rte_mbuf *m[32];
 	unsigned n;
@@ -175,7 +175,7 @@ void line_run(struct line *l, uint64_t ns)
 			for (; f->every_ns && f->due_ns <= l->now_ns; f->due_ns += f->every_ns)
 				line_put(l, f);
 		}
-		line_take(l);
+		line_receive(l);
 	}
 }
 

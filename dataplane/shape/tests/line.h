@@ -57,6 +57,6 @@ void line_forget(struct line *l);
 /* Puts one packet of a flow. */
 enum sy_drop line_put(struct line *l, struct flow *f);
 /* Takes what may leave. */
-void line_take(struct line *l);
+void line_receive(struct line *l);
 
 #endif

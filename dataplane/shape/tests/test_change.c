@@ -46,7 +46,7 @@ static void drain(struct line *l)
 		l->flow[i].every_ns = 1;
 	line_run(l, 2000 * MS);
 	assert_int_equal(sy_shape_waiting(l->shape), 0);
-	assert_int_equal(all_put(l), all_sent(l)); /* line_take() has checked the order */
+	assert_int_equal(all_put(l), all_sent(l)); /* line_receive() has checked the order */
 }
 
 /* A random configuration over the same names. */
@@ -146,15 +146,15 @@ static void test_open(void **state)
 		assert_int_equal(line_put(&l, slow), SY_DROP_NONE);
 		assert_int_equal(line_put(&l, other), SY_DROP_NONE);
 	}
-	line_take(&l);
+	line_receive(&l);
 	assert_true(sy_shape_waiting(l.shape) > 100);
 	sy_shape_open(l.shape);
 	assert_int_equal(sy_shape_next(l.shape), 0);
-	line_take(&l);
+	line_receive(&l);
 	assert_int_equal(sy_shape_waiting(l.shape), 0);
 	assert_int_equal(slow->sent + other->sent, 120);
 	assert_int_equal(line_put(&l, slow), SY_DROP_NONE); /* later ones leave, too */
-	line_take(&l);
+	line_receive(&l);
 	assert_int_equal(sy_shape_waiting(l.shape), 0);
 	line_close(&l);
 }

@@ -256,7 +256,7 @@ static void test_next(void **state)
 		line_put(&l, f);
 	const uint64_t begin = l.now_ns;
 	for (; sy_shape_waiting(l.shape) > 0; wakes++) {
-		line_take(&l);
+		line_receive(&l);
 		uint64_t next = sy_shape_next(l.shape);
 		if (next != SY_SHAPE_NEVER) {
 			assert_true(next > l.now_ns);
