@@ -213,7 +213,7 @@ const char *limit_engine_reason(const struct sy_balance *b, const struct model_l
 		                 "engines are not possible"
 		               : "buckets of clients come and go by one compare-and-swap";
 	if (b->workers == 1)
-		return "there is one worker, so nobody shares the bucket";
+		return "there is one worker, so no other worker shares the bucket";
 	if (engines[l->requested_engine] == SY_LIMIT_ATOMIC)
 		return atomic_reason(b, l);
 	return l->requested_engine

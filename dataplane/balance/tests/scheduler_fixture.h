@@ -19,7 +19,7 @@
 struct fixture {
 	struct scheduler_state state;
 	int64_t current[SERVERS];
-	uint32_t turn[SERVERS], cursor[4], active[SERVERS], delay[SERVERS];
+	uint32_t position[SERVERS], cursor[4], active[SERVERS], delay[SERVERS];
 	struct table_cache *table_cache;
 	struct pool *pool;
 	uint32_t picks[SERVERS];
@@ -39,7 +39,7 @@ struct member {
 static inline int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	f->state = (struct scheduler_state){f->current, f->turn, f->cursor, 1};
+	f->state = (struct scheduler_state){f->current, f->position, f->cursor, 1};
 	f->table_cache = table_cache_create();
 	*state = f;
 	return 0;

@@ -201,7 +201,7 @@ static void test_hashing_waits_for_a_sixteenth(void **state)
 	const void *table = inspect_service(f->harness.b, 0)->pool->made;
 	set_shares(f, &f->key, 60, 4, near, NULL);
 	assert_int_equal(s->server[1].measured, before);
-	assert_int_equal(s->server[1].told, (uint32_t)(0.24 * WHOLE));
+	assert_int_equal(s->server[1].reported, (uint32_t)(0.24 * WHOLE));
 	assert_int_equal(s->ceiling, ceiling);
 	set_shares(f, &f->key, 60, 4, far, NULL);
 	assert_int_equal(s->server[1].measured, (uint32_t)(0.1 * WHOLE));

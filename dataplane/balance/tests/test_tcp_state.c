@@ -84,7 +84,7 @@ static void check_rule(const struct rule *rule, bool asked)
 		const struct session before = {.state = (uint8_t)tcp_states[i],
 		                               .flags = flags_of[tcp_states[i]]};
 		struct session s = before;
-		cold = (struct session_cold){.fin_seq = {1000, 2000}, .asked = asked};
+		cold = (struct session_cold){.fin_seq = {1000, 2000}, .syn_seen = asked};
 		char want = rule->after[i];
 		enum tcp_result result =
 		        tcp_state_advance(&s, &cold, rule->from, rule->flags, 500, 500, 0, SECRET);
@@ -378,7 +378,7 @@ static void test_begins_again_and_tells(void **state)
 	for (unsigned how = 0; how < 3; how++) { /* not at all, by TOA, by a header */
 		struct session s = {.state = SESSION_CLOSING};
 		cold = (struct session_cold){
-		        .text = how == 1, .inserted = how == 2 ? 28 : 0, .asked = 1};
+		        .text = how == 1, .inserted = how == 2 ? 28 : 0, .syn_seen = 1};
 		s.flags = how == 2 ? SESSION_SHIFTED : 0;
 		assert_int_equal(tcp_state_advance(&s, &cold, S, SYN_ACK, 7000, 501, 0, SECRET),
 		                 TCP_FORWARD);
@@ -398,16 +398,16 @@ static void test_begins_again_by_number(void **state)
 		                    .flags = how == 2 ? SESSION_SHIFTED : 0};
 		cold = (struct session_cold){.text = how == 1, .inserted = how == 2 ? 28 : 0};
 		cold.fin_seq[S] = 101;
-		cold.asked = 1;
+		cold.syn_seen = 1;
 		assert_int_equal(tcp_state_advance(&s, &cold, S, SYN_ACK, 900, 101 - cold.inserted,
 		                                   0, SECRET),
 		                 TCP_FORWARD);
 		assert_int_equal(s.state, SESSION_ESTABLISHED);
 		assert_false(s.flags & SESSION_ADDRESS_PENDING);
-		cold.asked = 0; /* nobody has asked for another */
+		cold.syn_seen = 0; /* nobody has asked for another */
 		tcp_state_advance(&s, &cold, S, SYN_ACK, 7000, 501 - cold.inserted, 0, SECRET);
 		assert_int_equal(s.state, SESSION_ESTABLISHED);
-		cold.asked = 1;
+		cold.syn_seen = 1;
 		assert_int_equal(tcp_state_advance(&s, &cold, S, SYN_ACK, 7000, 501 - cold.inserted,
 		                                   0, SECRET),
 		                 TCP_FORWARD);

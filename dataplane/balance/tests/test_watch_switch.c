@@ -15,7 +15,7 @@
 
 /* What happens in each second. */
 struct traffic_kind {
-	unsigned begun, validated, answered, returned, half_open;
+	unsigned begun, established, answered, returned, half_open;
 };
 
 struct service_seen {
@@ -38,7 +38,7 @@ static bool look_once(struct service_seen *v, const struct traffic_kind *t)
 {
 	v->now_ns += SECOND / LOOKS;
 	v->counts.begun += t->begun / LOOKS;
-	v->counts.validated += t->validated / LOOKS;
+	v->counts.established += t->established / LOOKS;
 	v->counts.answered += t->answered / LOOKS;
 	v->counts.returned += t->returned / LOOKS;
 	v->counts.half_open = t->half_open;
@@ -58,12 +58,12 @@ static bool pass(struct service_seen *v, const struct traffic_kind *t, unsigned 
 }
 
 /* As it is without the defence, and with it. */
-static const struct traffic_kind calm = {.begun = 100, .validated = 100, .half_open = 5};
-static const struct traffic_kind flood = {.begun = 2100, .validated = 100, .half_open = 20000};
+static const struct traffic_kind calm = {.begun = 100, .established = 100, .half_open = 5};
+static const struct traffic_kind flood = {.begun = 2100, .established = 100, .half_open = 20000};
 static const struct traffic_kind met = {
-        .begun = 100, .validated = 100, .answered = 2100, .returned = 100, .half_open = 5};
+        .begun = 100, .established = 100, .answered = 2100, .returned = 100, .half_open = 5};
 static const struct traffic_kind calm_met = {
-        .begun = 100, .validated = 100, .answered = 100, .returned = 100, .half_open = 5};
+        .begun = 100, .established = 100, .answered = 100, .returned = 100, .half_open = 5};
 
 static void test_a_flood_switches_it_on_and_its_end_off(void **state)
 {
@@ -96,11 +96,11 @@ static void test_pauses_do_not_switch_it_off(void **state)
 /* A flood that is too small to switch it on keeps it on. */
 static void test_hysteresis(void **state)
 {
-	const struct traffic_kind small = {.begun = 600, .validated = 100, .half_open = 5000};
+	const struct traffic_kind small = {.begun = 600, .established = 100, .half_open = 5000};
 	const struct traffic_kind small_met = {
-	        .begun = 100, .validated = 100, .answered = 600, .returned = 100, .half_open = 5};
+	        .begun = 100, .established = 100, .answered = 600, .returned = 100, .half_open = 5};
 	const struct traffic_kind tiny_met = {
-	        .begun = 100, .validated = 100, .answered = 200, .returned = 100, .half_open = 5};
+	        .begun = 100, .established = 100, .answered = 200, .returned = 100, .half_open = 5};
 	struct service_seen v = service_begin();
 	(void)state;
 	assert_false(pass(&v, &small, 100));
@@ -115,8 +115,8 @@ static void test_hysteresis(void **state)
 /* Half-open sessions that fill the table count at once, and at a low rate. */
 static void test_a_share_of_the_table(void **state)
 {
-	const struct traffic_kind slow = {.begun = 300, .validated = 100, .half_open = 2000};
-	const struct traffic_kind over = {.begun = 100, .validated = 100, .half_open = 2000};
+	const struct traffic_kind slow = {.begun = 300, .established = 100, .half_open = 2000};
+	const struct traffic_kind over = {.begun = 100, .established = 100, .half_open = 2000};
 	struct service_seen v = service_begin();
 	(void)state;
 	assert_false(pass(&v, &slow, 60)); /* of a large table */
@@ -133,7 +133,7 @@ static void test_a_crowd_is_no_flood(void **state)
 	(void)state;
 	for (unsigned rate = 1000; rate < 2000000; rate *= 4) {
 		const struct traffic_kind crowd = {
-		        .begun = rate, .validated = rate, .half_open = rate / 5};
+		        .begun = rate, .established = rate, .half_open = rate / 5};
 		assert_false(pass(&v, &crowd, 600));
 	}
 	assert_int_equal(v.on, 0);
@@ -143,13 +143,13 @@ static void test_a_crowd_is_no_flood(void **state)
  * defence answers comes back. */
 static void test_an_unusual_rate(void **state)
 {
-	const struct traffic_kind usual = {.begun = 1000, .validated = 1000, .half_open = 10};
-	const struct traffic_kind most = {.begun = 19000, .validated = 19000, .half_open = 10};
-	const struct traffic_kind more = {.begun = 50000, .validated = 50000, .half_open = 10};
+	const struct traffic_kind usual = {.begun = 1000, .established = 1000, .half_open = 10};
+	const struct traffic_kind most = {.begun = 19000, .established = 19000, .half_open = 10};
+	const struct traffic_kind more = {.begun = 50000, .established = 50000, .half_open = 10};
 	const struct traffic_kind forged = {
-	        .begun = 1000, .validated = 1000, .answered = 49000, .returned = 1000};
+	        .begun = 1000, .established = 1000, .answered = 49000, .returned = 1000};
 	const struct traffic_kind real = {
-	        .begun = 50000, .validated = 50000, .answered = 50000, .returned = 50000};
+	        .begun = 50000, .established = 50000, .answered = 50000, .returned = 50000};
 	struct service_seen v = service_begin();
 	(void)state;
 	assert_false(pass(&v, &more, 9)); /* after a start, everything is usual */
@@ -175,9 +175,9 @@ static void test_an_unusual_rate(void **state)
 /* The servers do not answer: the defence cannot help, and is tried less and less often. */
 static void test_vain_switches_become_rare(void **state)
 {
-	const struct traffic_kind silent = {.begun = 5000, .validated = 0, .half_open = 50000};
+	const struct traffic_kind silent = {.begun = 5000, .established = 0, .half_open = 50000};
 	const struct traffic_kind silent_met = {.begun = 5000,
-	                                        .validated = 0,
+	                                        .established = 0,
 	                                        .answered = 5000,
 	                                        .returned = 5000,
 	                                        .half_open = 50000};

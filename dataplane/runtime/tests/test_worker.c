@@ -193,7 +193,7 @@ static void test_waiting(void **state)
 	adjacency_publish(rt, 0, &unsure, false);
 	struct adjacency *r =
 	        &rt->adjacencies->record[adjacency_find(rt->adjacencies, 0, &unsure.addr)];
-	r->asked = (uint32_t)(sy_clock_ns() / 1000000000u) + 3600; /* as if the kernel were asked */
+	r->requested_s = (uint32_t)(sy_clock_ns() / 1000000000u) + 3600; /* as if the kernel were asked */
 	r->managed = true;
 	for (unsigned i = 0; i < UNRESOLVED_HOP_MAX + 4; i++)
 		inject(rt, "10.0.0.50", 64);
