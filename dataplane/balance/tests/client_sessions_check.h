@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Are the counts of clients' sessions what a look at all sessions gives? They are from the sweep's
- * first pass after a start or a change of limits. */
+/* Do the counts of clients' sessions match a count of all sessions? They do from the sweep's first
+ * pass after a start or a change of limits on. */
 #ifndef CLIENT_SESSIONS_CHECK_H
 #define CLIENT_SESSIONS_CHECK_H
 

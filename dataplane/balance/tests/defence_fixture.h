@@ -282,7 +282,7 @@ static inline void talk_ack(struct talk *k, unsigned payload)
 	check_silent(k);
 }
 
-/* The server's answer: the client's ACK reaches it, and then what was held. inserted: bytes of a
+/* The server's answer: the client's ACK reaches it, then the queued data. inserted: bytes of a
  * PROXY header. */
 static inline void talk_splice(struct talk *k, uint8_t scale)
 {

@@ -199,7 +199,7 @@ void flows_pass(struct flows *f, unsigned seconds)
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
-/* The TCP header of the balancer's own reset or probe, which have window 0. NULL: another frame. */
+/* The TCP header of an originated reset or probe, which have window 0. NULL: another frame. */
 static const struct sy_tcp *own_segment(const struct rte_mbuf *m)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
@@ -223,7 +223,7 @@ bool flows_originated_segment(struct flows *f, unsigned port, struct sy_tcp *out
 	return word != NULL;
 }
 
-/* The next frame that leaves a port, except the balancer's own. */
+/* The next frame that leaves a port, except originated ones. */
 static struct rte_mbuf *flows_collect(struct flows *f, unsigned port)
 {
 	struct rte_mbuf *m;

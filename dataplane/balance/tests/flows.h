@@ -70,8 +70,8 @@ void frame_check_translated(const struct frame *in, const struct frame *out, str
 /* Sends a frame into a port, and fills `out` with the frame that leaves the other port; false: none
  * leaves. */
 bool flows_through(struct flows *f, unsigned port, const struct frame *in, struct frame *out);
-/* The next probe or reset that the balancer itself sent from a port; false: there is none. Other
- * frames from that port are dropped. */
+/* The next originated probe or reset on a port; false: there is none. Other frames from that port
+ * are dropped. */
 bool flows_originated_segment(struct flows *f, unsigned port, struct sy_tcp *out);
 /* Connects, and passes one packet in each direction. */
 void flow_open(struct flows *f, struct flow *flow, unsigned service, uint16_t port);

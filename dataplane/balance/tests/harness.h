@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A balancer for tests: the real pipeline on ports that are rings. One thread drives it and is
- * worker and control thread in turn. The clock moves only when a test advances it, so a run depends
- * only on its input.
+/* A balancer for tests: the real pipeline on ports that are rings. One thread drives it and acts as
+ * worker and control thread alternately. The clock moves only when a test advances it, so a run
+ * depends only on its input.
  *
- *     clients ── "wan" (port 0) ── balancer ── "lan" (port 1) ── servers */
+ * clients ── "wan" (port 0) ── balancer ── "lan" (port 1) ── servers */
 #ifndef HARNESS_H
 #define HARNESS_H
 
@@ -98,12 +98,12 @@ bool harness_inject(struct harness *r, unsigned port, const void *frame, uint32_
 /* The oldest packet that a port has sent; NULL: none. The caller frees it. */
 struct rte_mbuf *harness_collect(struct harness *r, unsigned port);
 #define HARNESS_CROWD 2048
-/* From now on, the port's device says that so many packets, of HARNESS_CROWD at most, wait after a
- * burst: `waiting` the next time that it is asked, then `later`. */
+/* From now on, the port's device reports this many waiting packets after a burst, at most
+ * HARNESS_CROWD: `waiting` at the next query, then `later`. */
 void harness_crowd(struct harness *r, unsigned port, unsigned waiting, unsigned later);
-/* One turn of worker w: one burst from each of its queues. */
+/* One poll of worker w: one burst from each of its queues. */
 bool harness_poll_worker(struct harness *r, unsigned w);
-/* Turns of all workers until no packet moves. */
+/* Polls all workers until no packet moves. */
 void harness_poll(struct harness *r);
 /* The control thread's periodic work: retired ids, RCU, neighbours, routes. */
 void harness_attend(struct harness *r);

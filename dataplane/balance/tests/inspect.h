@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The only place where tests, the soak test and benchmarks look inside a balancer. The calling
- * thread is worker and control thread in turn (harness.h). Ids are those that sessions store. */
+ * thread acts as worker and control thread alternately (harness.h). Ids are those that sessions
+ * store. */
 #ifndef INSPECT_H
 #define INSPECT_H
 
@@ -48,7 +49,7 @@ static inline bool inspect_save_failed(const struct sy_balance *b)
 	return b->ctl->save_failed;
 }
 
-/* While held, no configuration snapshot is written: every change stays in the journal. */
+/* While true, no configuration snapshot is written: every change stays in the journal. */
 static inline void inspect_hold(struct sy_balance *b, bool hold)
 {
 	b->ctl->hold = hold;
@@ -146,7 +147,7 @@ static inline struct session_store *inspect_store(const struct sy_balance *b)
 	return b->ctl->store;
 }
 
-/* Detaches the store from the balancer; the caller that took it closes it. */
+/* Detaches the store from the balancer; the caller closes it. */
 static inline void inspect_forget_store(struct sy_balance *b)
 {
 	b->ctl->store = NULL;

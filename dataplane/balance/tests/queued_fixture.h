@@ -51,14 +51,14 @@ static inline uint64_t in_device(const struct flows *f)
 	return sy_event_in_flight(f->harness.b->stage->event);
 }
 
-/* Packets that a worker has let pass under a limit. */
+/* Packets that a worker has passed under a limit. */
 static inline uint64_t passed_by(struct flows *f, const char *name, unsigned worker)
 {
 	const struct model_limit *l = limit_find(f->harness.b->ctl->limits, name);
 	return f->harness.b->worker[worker].limited[l->id].passed.packets;
 }
 
-/* How often limits were asked by different workers. */
+/* By how many workers limits were charged. */
 static inline unsigned workers_used(struct flows *f, const char *name)
 {
 	unsigned used = 0;

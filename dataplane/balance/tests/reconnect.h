@@ -93,12 +93,12 @@ void complain(const struct check *k, const struct topology *x, const char *what)
 
 /* Puts a segment in flight. Duplicates count once; a segment that finds the list full is lost. */
 void fly(struct topology *x, const struct message *m);
-/* Takes the segment at this position; the rest keep their order. */
+/* Removes the segment at this position; the rest keep their order. */
 struct message land(struct topology *x, unsigned i);
 void send_segment(struct topology *x, enum place place, uint8_t flags, uint32_t seq, uint32_t ack,
                   uint16_t len);
 
-/* An end gets a segment, and answers as RFC 9293 says. */
+/* An end receives a segment, and answers by RFC 9293. */
 void client_receives(struct topology *x, const struct message *m);
 void server_receives(struct check *k, struct topology *x, const struct message *m);
 

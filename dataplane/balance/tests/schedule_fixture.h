@@ -84,7 +84,7 @@ static inline void put_state(struct fixture *f, unsigned i, uint32_t weight, int
 	put_server(&f->c, &f->key, &f->server[i], 8080, weight, state);
 }
 
-/* Returns how many packets went to servers; those to clients are the forwarder's own. */
+/* Returns how many packets went to servers; those to clients are originated. */
 static inline unsigned collect(struct fixture *f)
 {
 	unsigned n[HARNESS_PORTS] = {0};

@@ -5,7 +5,7 @@
 
 #include "harness.h"
 
-/* Advances the clock as harness_advance() does, but no worker takes a turn meanwhile. */
+/* Advances the clock as harness_advance() does, but no worker polls meanwhile. */
 static inline void harness_stall(struct harness *r, uint64_t ns)
 {
 	harness_advance(r, ns);

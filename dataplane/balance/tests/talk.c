@@ -51,7 +51,7 @@ static void collect(struct talk *k, unsigned port)
 		p->flags = tcp->flags;
 		p->seq = ntohl(tcp->seq);
 		p->ack = ntohl(tcp->ack);
-		k->count += tcp->window != 0; /* otherwise a probe of the balancer's own */
+		k->count += tcp->window != 0; /* otherwise an originated probe */
 	}
 }
 

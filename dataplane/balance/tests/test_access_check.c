@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Access lists: which new sessions they accept, what the refused ones are told, and what outlives
- * the process of it. */
+/* Access lists: which new sessions they accept, what is sent to refused clients, and what outlives
+ * the process. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,7 +35,7 @@ static void first_packet(struct flows *f, struct frame *out, unsigned service, u
 	flows_frame(f, out, &t, SY_TCP_SYN, 1, 0);
 }
 
-/* What the forwarder sends the client of itself stays for told(). */
+/* Originated answers to the client remain for told(). */
 static bool is_accepted(struct flows *f, unsigned service, uint16_t port, uint16_t host)
 {
 	struct frame in;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Large access sets: their look-ups begin before a burst is located, in parts, and what the lists
- * say may change in between. What counts is what they say when the burst is checked. */
+/* Large access sets: their look-ups begin before a burst is located, in parts, and lists may change
+ * in between. The lists at the time of the check decide. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>

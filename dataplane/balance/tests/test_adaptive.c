@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An attacker who knows the tuple of a connection and sees what the balancer answers to it, and so
- * halves the window in which he looks for its number. No answer may tell him in which half it is:
- * challenges (RFC 5961) are the same for every number. And one who forges ICMP errors about live
- * connections and UDP sessions. */
+/* An attacker who knows the tuple of a connection and sees the balancer's answers could halve the
+ * window in which he searches its number. No answer may reveal the half: challenges (RFC 5961) are
+ * equal for every number. And an attacker who forges ICMP errors about live connections and UDP
+ * sessions. */
 #include "defence_fixture.h"
 
 #define KINDS 6
 #define BITS  32
 
-/* What leaves the balancer for one forged segment: the segment that goes on, and answers. */
+/* What leaves the balancer for one forged segment: the forwarded segment, and answers. */
 struct seen {
 	unsigned back, on; /* frames to the client, and to the server */
 };
@@ -25,7 +25,7 @@ static struct seen forge(struct talk *k, uint8_t flags, uint32_t seq)
 	return seen;
 }
 
-/* The client, who knows of nothing, talks on: this takes back what a forged segment has begun. */
+/* The client, which is unaware, goes on sending: that undoes the effect of a forged segment. */
 static void go_on(struct talk *k)
 {
 	check_data(k, 0);
@@ -42,7 +42,7 @@ static void halve(struct talk *k, uint8_t flags)
 		go_on(k);
 		const struct seen other = forge(k, flags, middle + half);
 		go_on(k);
-		/* Neither half tells him anything, though the number is in one of them. */
+		/* The halves do not differ, though one of them has the number. */
 		assert_int_equal(one.back, other.back);
 		assert_int_equal(one.on, other.on);
 		low += one.back >= other.back ? 0 : half;

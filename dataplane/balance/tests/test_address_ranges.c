@@ -218,7 +218,7 @@ static void test_scattered(void **state)
 	free(p);
 }
 
-/* A million scattered hosts take no more than the record says. */
+/* A million scattered hosts need no more memory than the design record says. */
 static void test_memory(void **state)
 {
 	(void)state;
@@ -252,8 +252,7 @@ static void check_hosts_pass(const struct address_ranges *t, const struct sy_pre
 #define LOOKS 1000000u
 #endif
 
-/* How many of so many addresses the filter lets pass; those in `from`, of this length, are in no
- * set. */
+/* How many of these addresses pass the filter; those in `from`, of this length, are in no set. */
 static unsigned filter_passes(const struct address_ranges *t, const char *from, unsigned length)
 {
 	unsigned pass = 0;

@@ -102,7 +102,7 @@ static bool exchange(struct flows *f, const struct target *target, const struct 
 	return flows_through(f, HARNESS_LAN, &in, &out);
 }
 
-/* An answer alone proves nothing: the client's next datagram does. */
+/* An answer alone validates nothing: the client's next datagram does. */
 static void an_answer_is_no_proof(void **state)
 {
 	struct flows *f = *state;
@@ -165,7 +165,7 @@ static void found_sessions_go_on(void **state)
 }
 
 /* A flood at service 0 of a target, each source sending `times` datagrams, while clients of service
- * 1 come, and others have sessions there. None of them loses anything, before or after. */
+ * 1 come and have sessions there. Service 1 loses none. */
 static void flood_beside(struct flows *f, const struct target *target, unsigned times)
 {
 	const struct service_key attacked = key_of(target, 0), other = key_of(target, 1);
@@ -223,7 +223,7 @@ static void services_share_records(void **state)
 		}
 }
 
-/* Sessions without proof of the other service keep their whole timeout, too. */
+/* Unreplied sessions of the other service keep their whole timeout too. */
 static void timeouts_are_a_services_own(void **state)
 {
 	struct flows *f = *state;

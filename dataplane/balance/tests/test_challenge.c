@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The SYN defence of DR and IPIP: SYNs of unknown clients, their answers, and what a proof opens.
- */
+/* The SYN defence of DR and IPIP: SYNs of unknown clients, challenges, their answers, and what
+ * these allow. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -182,7 +182,7 @@ static void test_a_connection(void **state)
 		assert_int_equal(flows_find(f, &t)->state, SESSION_RESET_BY_CLIENT);
 		struct sy_tcp probe;
 		assert_true(flows_originated_segment(f, HARNESS_WAN, &probe));
-		/* Other connections of this client are not asked. */
+		/* other connections of this client are not challenged */
 		const struct sy_tuple next = client_of(&kinds[i], 0, (uint16_t)(1100 + i));
 		check_opens(f, &next);
 		const struct sy_tuple other = client_of(&kinds[i], 1, (uint16_t)(1000 + i));
@@ -191,7 +191,7 @@ static void test_a_connection(void **state)
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SESSION), 0);
 }
 
-/* Resets that are no proof are dropped as ever, and make nobody known. */
+/* Resets that answer no challenge are dropped, and validate no client. */
 static void test_wrong_numbers(void **state)
 {
 	struct flows *f = *state;
@@ -217,7 +217,8 @@ static void test_wrong_numbers(void **state)
 	}
 }
 
-/* A proof for one service opens no other, neither a reset nor the client that it made known. */
+/* An answer for one service is of no use for another one, neither the reset nor the validated
+ * client. */
 static void test_one_service(void **state)
 {
 	struct flows *f = *state;
@@ -228,7 +229,7 @@ static void test_one_service(void **state)
 	check_reset(f, &t, number, SY_DROP_SYN_PROOF);
 	assert_int_not_equal(ask(f, &other), number);
 	check_opens(f, &t);
-	/* A service that takes its place, and its id, but has another port. */
+	/* A service that replaces it, with its id, on another port. */
 	struct changes c = {0};
 	const struct service_key key = key_of(&kinds[0]), next = harness_key(kinds[0].vip, 82, 6);
 	const struct sy_addr server = harness_addr(kinds[0].server);
@@ -244,7 +245,8 @@ static void test_one_service(void **state)
 	ask(f, &there);
 }
 
-/* A large NAT pays one exchange for 255 connections; a reset that was used once gives no more. */
+/* A large NAT pays one exchange for 255 connections; a reset that was used once has no further
+ * effect. */
 static void test_credits(void **state)
 {
 	struct flows *f = *state;
@@ -255,7 +257,7 @@ static void test_credits(void **state)
 		for (unsigned n = 0; n < VALIDATED_CREDITS; n++) {
 			const struct sy_tuple t = client_of(&kinds[i], 0, (uint16_t)(3000 + n));
 			check_opens(f, &t);
-			/* The same reset again: a repetition, not another proof. */
+			/* the same reset again is a repetition */
 			if (n == 100)
 				check_reset(f, &first, number, SY_DROP_SYN_PROOF);
 		}
@@ -274,7 +276,7 @@ static void test_credits(void **state)
 	}
 }
 
-/* A proof that comes when the session exists: from a SYN that the network doubled. */
+/* An answer that arrives when the session exists: to a SYN that the network duplicated. */
 static void test_late_proof(void **state)
 {
 	struct flows *f = *state;
@@ -334,7 +336,7 @@ static void test_seen(void **state)
 		prove(f, &last);
 		const struct sy_tuple other = client_of(&kinds[i], 1, 5100);
 		ask(f, &other);
-		/* With the defence on, a session makes nobody known. */
+		/* with the defence on, a session validates no client */
 		const struct sy_tuple third = client_of(&kinds[i], 2, 5100);
 		prove(f, &third);
 	}
@@ -364,7 +366,7 @@ static void test_bursts(void **state)
 		assert_int_equal(opened, 30); /* each of 15 sessions' SYNs comes twice */
 		assert_int_equal(asked, 30);
 		assert_int_equal(harness_totals(&f->harness).live, 15);
-		/* Only a session takes a credit. */
+		/* only a session consumes a credit */
 		for (unsigned n = 0; n < VALIDATED_CREDITS - 15; n++) {
 			const struct sy_tuple next = client_of(&kinds[i], 0, (uint16_t)(6100 + n));
 			check_opens(f, &next);
@@ -406,7 +408,7 @@ static void test_sloppy(void **state)
 	assert_null(flows_find(f, &other));
 }
 
-/* Who may not connect is not asked. */
+/* Clients refused by access lists are not challenged. */
 static void test_access_lists(void **state)
 {
 	struct flows *f = *state;
@@ -439,7 +441,7 @@ static void test_fragments(void **state)
 	}
 }
 
-/* Another process knows nobody, but numbers under way stay right: clients wait once. */
+/* Another process has no validated clients, but accepts numbers sent before: clients wait once. */
 static void test_restart(void **state)
 {
 	struct flows *f = *state;

@@ -135,7 +135,7 @@ static void test_partial_acknowledgements(void **state)
 	}
 }
 
-/* An acknowledgement that was damaged on the way shows nothing: the address is sent again. */
+/* A damaged acknowledgement shows nothing: the address is sent again. */
 static void test_damaged_acknowledgements(void **state)
 {
 	for (unsigned way = 0; way < WAYS; way++) {
@@ -159,7 +159,7 @@ static void test_damaged_acknowledgements(void **state)
 	}
 }
 
-/* The first data fills the MTU: the header goes in a packet of its own before it. */
+/* The first data fills the MTU: the header is sent in a packet before it. */
 static void test_full_segments(void **state)
 {
 	for (unsigned way = 0; way < WAYS; way++) {

@@ -52,7 +52,7 @@ static void test_limit(void **state)
 	assert_int_equal(client_count_read(c, client), 0);
 	assert_int_equal(client_counts_sum(c), 1);
 	assert_int_equal(client_counts_lost(c), 0);
-	client_count_release(c, client); /* nothing was taken */
+	client_count_release(c, client); /* nothing was acquired */
 	assert_int_equal(client_counts_lost(c), 1);
 	assert_int_equal(client_counts_sum(c), 1);
 }
@@ -94,7 +94,7 @@ struct racer {
 	unsigned held, most[CLIENTS], refused;
 };
 
-/* Takes a client's places and gives them back. */
+/* Acquires and releases a client's sessions. */
 static void race_for(struct racer *r, unsigned client)
 {
 	unsigned own = 0;
@@ -147,7 +147,7 @@ static void test_threads(void **state)
 			most[n] = racer[i].most[n] > most[n] ? racer[i].most[n] : most[n];
 	}
 	assert_int_equal(most[0], PLACES);
-	/* Racers may have taken a client's first places at the same time. */
+	/* Racers may have used two words for a client's first sessions. */
 	for (unsigned n = 1; n < CLIENTS; n++)
 		assert_in_range(most[n], PLACES, PLACES + THREADS - 1);
 	assert_true(refused > 0);

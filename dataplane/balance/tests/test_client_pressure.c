@@ -116,7 +116,7 @@ static void segment_send(struct flows *f, const struct flow *flow, enum session_
 	        flows_through(f, from == SESSION_CLIENT ? HARNESS_WAN : HARNESS_LAN, &in, &out));
 }
 
-/* Silent UDP sessions of a full slot give way, and with them their client's places. */
+/* Silent UDP sessions of a full slot are evicted, and their clients' counts released. */
 static void evicted_datagrams(void **state)
 {
 	struct flows *f = *state;
@@ -130,14 +130,15 @@ static void evicted_datagrams(void **state)
 	strangers_syn(f, UDP, 2 * RECORDS);
 	assert_true(evicted(f) > 0);
 	assert_int_equal(counted(f), RECORDS - evicted(f));
-	/* Records of evicted ones are used again, by sessions that count. */
+	/* Records of evicted sessions are reused by sessions that count. */
 	for (unsigned n = 0; n < RECORDS / 4; n++)
 		flow_open(f, &flow, UDP, port_of(one_client, 2 * RECORDS + n));
 	counted(f);
 	all_end(f);
 }
 
-/* Connections that count give way when both sides have sent their FIN, established ones do not. */
+/* Connections that count are evicted when both sides have sent their FIN, established ones are
+ * not. */
 static void evicted_connections(void **state)
 {
 	struct flows *f = *state;
@@ -160,7 +161,7 @@ static void evicted_connections(void **state)
 	all_end(f);
 }
 
-/* Records that a slot gains have a bit, too; those that it had keep theirs. */
+/* Records that a slot gains have a bit too; the others keep theirs. */
 static void growth(void **state)
 {
 	struct flows *f = *state;

@@ -62,7 +62,7 @@ static void test_rate(void **state)
 		tick_all(r, now + DAY);
 	}
 	assert_int_equal(spend(r, client_of(3), 5, 1, CLIENT_BURST_MOST), CLIENT_BURST_MOST);
-	/* A change of the limits holds at once. */
+	/* a change of the limits takes effect at once */
 	assert_int_equal(spend(r, client_of(3), 6, 1, 10), 0);
 	assert_int_equal(spend(r, client_of(3), 6 + 4 * SECOND, 1, 10), 4);
 }
@@ -96,7 +96,8 @@ static void *race(void *ctx)
 	return NULL;
 }
 
-/* Workers share a limit. The first words of a client may be two, or a race is given up. */
+/* Workers share a limit. A client's first sessions may use two words, or a worker gives up a
+ * race. */
 static void test_threads(void **state)
 {
 	struct racer racer[2] = {{*state, 0}, {*state, 0}};

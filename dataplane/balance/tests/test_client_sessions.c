@@ -43,7 +43,7 @@ static int setup(void **state)
 	struct flows *f = *state;
 	f->options.sessions = SY_SLOTS * 64;
 	flows_reopen(f, 2, 0, false);
-	assert_null(f->harness.b->client_counts); /* takes no memory before a limit does */
+	assert_null(f->harness.b->client_counts); /* allocated with the first limit */
 	limit_all(f, LIMIT);
 	return 0;
 }
@@ -212,8 +212,8 @@ static unsigned state_of(struct flows *f, const struct flow *flow)
 	return flow_session(f, flow)->state;
 }
 
-/* A client's address is shown by what only the receiver of the SYN-ACK knows: forged ACKs count for
- * nobody, and disturb no handshake. */
+/* Only the receiver of the SYN-ACK can validate a client's address: forged ACKs count for no
+ * client, and disturb no handshake. */
 static void a_forged_ack_shows_nothing(void **state)
 {
 	struct flows *f = *state;
@@ -294,8 +294,8 @@ static void half_open_ones_that_are_found(void **state)
 	assert_int_equal(counted(f), 2);
 }
 
-/* A datagram with a forged source may be answered, and then counts for nobody. One that follows an
- * answer counts; what is too many ends then. */
+/* A datagram with a forged source may be answered, and then counts for no client. One that follows
+ * an answer counts; sessions beyond the limit end then. */
 static void a_datagram_after_the_answer_decides(void **state)
 {
 	struct flows *f = *state;
@@ -326,7 +326,7 @@ static void a_datagram_after_the_answer_decides(void **state)
 		assert_true(sends(f, &flow[n], SESSION_CLIENT, 0, 0, 0));
 	}
 	assert_int_equal(dropped(f), LIMIT);
-	/* Without the limit nothing is asked of a session that waits. */
+	/* without the limit, waiting sessions are not checked */
 	limit_all(f, LIMIT + 1);
 	flow_begin(f, &flow[LIMIT], UDP, 2000);
 	assert_true(sends(f, &flow[LIMIT], SESSION_SERVER, 0, 0, 0));

@@ -251,7 +251,7 @@ static void test_remote(void **state)
 
 /* ---- of a newer version ---------------------------------------------------------------------- */
 
-/* What this build does not know has no effect, and is not lost either. */
+/* Settings unknown to this build have no effect, and are not lost. */
 static void test_newer_settings(void **state)
 {
 	struct fixture *f = *state;
@@ -283,7 +283,7 @@ static void test_newer_settings(void **state)
 	free(kept);
 }
 
-/* Whoever sends one learns that it would have no effect; nothing of the transaction has. */
+/* The sender of such a setting gets an error; the transaction has no effect. */
 static void test_newer_changes(void **state)
 {
 	struct fixture *f = *state;

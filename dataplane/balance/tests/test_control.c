@@ -487,7 +487,7 @@ static void test_bombs(void **state)
 	commit(r, &c);
 }
 
-/* What waits for a commit counts by the memory that it takes. */
+/* Requests that wait for a commit count by their memory. */
 static void test_staged_bombs(void **state)
 {
 	struct harness *r = *state;

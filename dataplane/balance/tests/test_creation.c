@@ -99,7 +99,7 @@ static unsigned turn(struct fixture *f, unsigned port)
 	return sent;
 }
 
-/* A duplicate SYN takes only one place under the connection limit. */
+/* A duplicate SYN counts once towards the connection limit. */
 static void duplicates_take_one_place(void **state)
 {
 	struct fixture *f = *state;
@@ -116,7 +116,7 @@ static void duplicates_take_one_place(void **state)
 	assert_int_equal(harness_drops(&f->harness, SY_DROP_CONNECTION_LIMIT), 1);
 }
 
-/* Packets that create no session take no place under the limit, even in the same burst: a
+/* Packets that create no session do not count towards the limit, even in the same burst: a
  * traceroute. */
 static void traceroutes_take_no_place(void **state)
 {

@@ -335,7 +335,7 @@ static void test_fragments(void **state)
 	}
 }
 
-/* After a crash, cookies hold, sessions open, and joined ones stay joined. */
+/* After a crash, cookies remain valid, sessions open, and spliced ones stay spliced. */
 static void test_restart(void **state)
 {
 	struct flows *f = *state;
@@ -363,8 +363,7 @@ static void test_restart(void **state)
 	}
 }
 
-/* A client resets its connection, and once more when it is asked (RFC 5961 3.2). Nothing is left.
- */
+/* A client resets its connection, and again after a challenge (RFC 5961 3.2). Nothing is left. */
 static void end_by_client(struct talk *k, uint32_t number)
 {
 	struct got g;
@@ -381,9 +380,9 @@ static void end_by_client(struct talk *k, uint32_t number)
 	assert_int_equal(totals.created, totals.ended);
 }
 
-/* Somebody who saw the ACK with the cookie and a request sends it again when its session is gone.
- * It opens a connection; the server's answer reaches the client, whose stack knows of none. Its
- * reset ends all of it. */
+/* An attacker who saw the ACK with the cookie and a request replays it after the session is gone.
+ * It opens a connection; the server's answer reaches the client, whose stack has none. Its reset
+ * ends everything. */
 static void check_replay(struct talk *k)
 {
 	struct got g;
@@ -433,7 +432,7 @@ static void test_replay_after_time_wait(void **state)
 	}
 }
 
-/* A replay that nobody answers: the server has no answer to give, and the session times out. */
+/* A replay without a server's answer: the session times out. */
 static void test_replay_in_vain(void **state)
 {
 	struct flows *f = *state;

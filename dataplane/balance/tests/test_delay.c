@@ -134,7 +134,7 @@ static void test_repeated_syn(void **state)
 	assert_int_equal(repeated, 1);
 }
 
-/* Copies that come at once are no loss, whoever sent them; one second counts once. */
+/* Copies that come at once are no loss; one a second later counts once. */
 static void test_copies(void **state)
 {
 	struct flows *f = *state;

@@ -117,7 +117,7 @@ static void test_forged_ends(void **state)
 	}
 }
 
-/* A client that has sent so much that its FIN's number says nothing is treated as idle. */
+/* A client that has sent so much that its FIN's number is not credible is treated as idle. */
 static void test_far_ends(void **state)
 {
 	struct flows *f = *state;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the flow directors are told of the ports of VIPs, and when. */
+/* The ports of VIPs and blocked sources that are passed to the flow directors, and when. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <setjmp.h>
@@ -18,7 +18,7 @@
 int __wrap_sy_address_serve(struct sy_runtime *rt, const struct sy_addr *addr,
                             const struct sy_port_range *range, size_t count);
 
-/* What was told of VIP last: "6:80-80 17:53-53 ", sorted; "all": nothing is dropped. */
+/* The last ports of VIP: "6:80-80 17:53-53 ", sorted; "all": nothing is dropped. */
 static char told[200];
 
 static int range_compare(const void *a, const void *b)
@@ -59,7 +59,7 @@ struct sy_blocked_list *__wrap_sy_blocked_list_make(struct sy_blocked *at, size_
 	return __real_sy_blocked_list_make(at, count);
 }
 
-/* What is blocked, in the order in which it was told. */
+/* The blocked sources, in order. */
 static char blocked[200];
 static size_t blocked_count;
 static int block_fails; /* with this, unless the list is empty */
@@ -331,7 +331,8 @@ static void wait_published(struct flows *f, size_t count)
 		assert_int_equal(loop_poll(f->harness.rt->loop, 1000), 0);
 }
 
-/* Many sources are told when a thread has found them, and a change meanwhile is not forgotten. */
+/* Many sources are published when a background thread has found them, and a change meanwhile is not
+ * lost. */
 static void test_many_sources(void **state)
 {
 	struct flows *f = *state;
@@ -357,8 +358,8 @@ static void test_many_sources(void **state)
 	many_put(f, SETS); /* the process ends while a thread is at work */
 }
 
-/* A thread ends while a transaction is open that is refused later: what it has changed so far is
- * never told, and a list that it has deleted is not missed. */
+/* A background thread ends while a transaction is open that is refused later: the transaction's
+ * changes are never published, and a list that it has deleted is not missed. */
 static void test_a_refused_change_blocks_nothing(void **state)
 {
 	struct flows *f = *state;
@@ -372,7 +373,7 @@ static void test_a_refused_change_blocks_nothing(void **state)
 		struct sy_error err = {0};
 		many_put(f, SETS);
 		many_put(f, SETS - 1);
-		assert_non_null((*m)->blocking); /* it is asked again at its end */
+		assert_non_null((*m)->blocking); /* it runs again at its end */
 		if (way == 0)
 			many_change(&c, 1);
 		else

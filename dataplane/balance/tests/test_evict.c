@@ -91,9 +91,9 @@ static void established_ones_stay(void **state)
 	flows_check_active(f, RECORDS);
 }
 
-/* In a full slot, unanswered sessions are evicted first, the longest silent before others. Answered
- * UDP sessions are evicted when they are silent and no unanswered ones are left that are a second
- * old. Another service's handshake is not, as it has few. */
+/* In a full slot, embryonic sessions are evicted first, the longest silent before others. Answered
+ * UDP sessions are evicted when they are silent and no embryonic ones older than a second are left.
+ * Another service's handshake is not, because that service has few. */
 static void the_least_valuable_goes_first(void **state)
 {
 	struct flows *f = *state;
@@ -144,8 +144,8 @@ static void established_sessions_evict_no_embryonic_ones_of_other_services(void 
 	flows_check_active(f, RECORDS);
 }
 
-/* A one-way session whose client has closed keeps its record for a minute, as its server may still
- * send. Then it ends for a new session. */
+/* A one-way session whose client has closed keeps its record for a minute: its server may still
+ * send. Then a new session evicts it. */
 static void closed_one_way_sessions_give_way(void **state)
 {
 	static const char *const server[] = {"10.3.0.1"};

@@ -132,7 +132,7 @@ static void a_list_ends(void **state)
 	assert_int_equal(access_matches(f->harness.b, list_of(f), 0), 1); /* its last packet's */
 }
 
-/* A new connection under the tuple of a kept one is asked about. */
+/* The lists are evaluated for a new connection under the tuple of a kept session. */
 static void a_new_connection_is_asked(void **state)
 {
 	struct flows *f = *state;
@@ -216,7 +216,7 @@ static void a_start_asks_too(void **state)
 	check_v4_ended(f, flow);
 }
 
-/* A set that has lost its data is empty: a list of who may begin would end all sessions. */
+/* A set that has lost its data is empty: a list of allowed clients would end all sessions. */
 static void not_without_its_sets(void **state)
 {
 	static struct access_version v;

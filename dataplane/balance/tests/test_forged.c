@@ -184,7 +184,7 @@ static void take(struct flows *f, unsigned port, struct got *g, uint8_t flags)
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-/* What an end does with a segment that is not of the other end. */
+/* What an end does with a segment that the other end did not send. */
 static void end_get(struct end *e, const struct got *g)
 {
 	uint32_t seq = ntohl(g->tcp.seq), ack = ntohl(g->tcp.ack);
@@ -196,7 +196,7 @@ static void end_get(struct end *e, const struct got *g)
 	e->owes |= g->tcp.flags & SYN || seq - e->expects >= WINDOW || e->next - ack > WINDOW;
 }
 
-/* Gives what has left to the ends, apart from one that passes *want. Returns whether that came. */
+/* Delivers frames to the ends, except one that matches *want. Returns whether that came. */
 static bool deliver(struct flows *f, const struct end *to, uint32_t seq, unsigned payload,
                     uint32_t *ack)
 {
@@ -378,8 +378,8 @@ static uint32_t next_window(struct life *l, uint32_t real)
 	return l->window - real + 8 <= 16 ? l->window + 100 : l->window;
 }
 
-/* In the name of one end, whose addresses and ports the attacker knows: under SNAT the remote's,
- * who is the stranger there; else the client's, or its twin's server's. */
+/* In the name of one end, whose addresses and ports the attacker knows: under SNAT the remote's;
+ * otherwise the client's, or its twin's server's. */
 static void forge_known(struct flows *f, struct life *l)
 {
 	static const uint8_t kinds_of_flags[] = {RST, RST | ACK, FIN | ACK, FIN | ACK,       ACK,

@@ -127,8 +127,7 @@ static void test_floods(void **state)
 	nothing_is_queued(f);
 }
 
-/* Sources that have more than their share give way first, so others have all the time that there
- * is. */
+/* Sources above their share are evicted first, so that others have the full timeout. */
 static void test_shares(void **state)
 {
 	struct flows *f = *state;

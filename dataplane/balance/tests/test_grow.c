@@ -134,8 +134,8 @@ static void the_limit_holds(void **state)
 	flows_go_on(f, flow, 2 * RECORDS);
 }
 
-/* A SNAT session takes two records and counts once. The slot grows when an insertion has found no
- * record, though the count is below the share that makes a slot nearly full. */
+/* A SNAT session uses two records and counts once. The slot grows when an insertion has failed,
+ * though the count is below the share that makes a slot nearly full. */
 static void a_slot_of_pairs_grows(void **state)
 {
 	struct flows *f = *state;

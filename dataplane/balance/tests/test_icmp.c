@@ -119,8 +119,8 @@ static void check_same(const struct frame *out, const struct frame *want)
 	assert_memory_equal(out->bytes + 12, want->bytes + 12, want->len - 12);
 }
 
-/* The most bytes of IP that a router quotes of a packet: its headers and 8 more, up to the TCP
- * checksum, or all that an IPv4 error holds. */
+/* Max bytes of IP that a router quotes of a packet: its headers and 8 more, up to the TCP checksum,
+ * or all that fits an IPv4 error. */
 static unsigned quote_of(const struct frame *f, unsigned n, unsigned headers)
 {
 	const unsigned l4[] = {8, 18, 500 - headers, 1200};

@@ -139,7 +139,7 @@ static void test_local_gone(void **state)
 	flow_check(f, &flow[0]);
 }
 
-/* A hand-over trusts the file: the sessions are there, and end like those of any removed server. */
+/* A successor trusts the file: the sessions are there, and end like those of any removed server. */
 static void test_steered(void **state)
 {
 	struct flows *f = *state;
@@ -297,7 +297,7 @@ static void test_local_back(void **state)
 	flow_check(f, &flow);
 }
 
-/* A refused transaction returns the ids that it took, including those of sessions that were
+/* A refused transaction frees the ids that it allocated, including those of sessions that were
  * found. */
 static void test_rolled_back(void **state)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Limits in the configuration: what is refused, which servers they concern, what a change or a new
+/* Limits in the configuration: what is refused, which servers they apply to, what a change or a new
  * process keeps, and buckets of clients. */
 #include "limit_fixture.h"
 #include "limit_model.h"
@@ -229,7 +229,7 @@ static void test_random(void **state)
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-/* A limit that is put again keeps what is left, up to the new burst. */
+/* A limit that is replaced keeps its credit, up to the new burst. */
 static void test_change(void **state)
 {
 	struct flows *f = *state;
@@ -396,13 +396,13 @@ static void test_clients(void **state)
 		assert_int_equal(a.client[i].passed, BURST);
 		assert_int_equal(a.client[i].above, 10 - 4 * i);
 	}
-	/* Who was above the limit stays known after the bucket is full again. */
+	/* Clients above the limit are still listed after their bucket is full again. */
 	flows_advance(f, 20);
 	a = limit_show(f, "a");
 	assert_int_equal(a.clients, 0);
 	assert_int_equal(a.worst, 3);
 	assert_int_equal(client_sends_many(f, 0x105, 30), BURST);
-	/* A client is a network of /24 now, with a bucket of its own. */
+	/* a client is a /24 now, with one bucket */
 	l = put_limit(&c, "a", PACKETS, 1, BURST);
 	set_limit_clients(&c, l, 0);
 	l->clients->prefix4 = 24;
@@ -518,8 +518,8 @@ static void test_restart(void **state)
 	}
 }
 
-/* Several workers share each bucket, whatever its engine; another engine keeps the counts, and what
- * is left. */
+/* Several workers share each bucket, with any engine; another engine keeps the counts and the
+ * credit. */
 static void test_workers(void **state)
 {
 	static const char *const names[] = {"cas", "cas", "lock", "light-lock", "atomic"};

@@ -80,7 +80,7 @@ static void test_one_address_per_client(void **state)
 	}
 }
 
-/* Another address takes clients over from all others, and moves no others. */
+/* Another address gets clients of all others, and moves no others. */
 static void test_few_move(void **state)
 {
 	struct flows *f = *state;

@@ -31,7 +31,7 @@ static void test_repeated(void **state)
 	struct loss_side s = {0};
 	for (unsigned i = 0; i < 4; i++)
 		loss_note(&s, i * 1000, 1000, i, RTT);
-	/* The last one again, at once: the network has copied it. */
+	/* the last one again at once: a duplicate of the network */
 	assert_int_equal(loss_note(&s, 3000, 1000, 1 * MS, RTT), LOSS_NOTHING);
 	assert_int_equal(loss_note(&s, 3000, 1000, 11 * MS, RTT), LOSS_REPEATS);
 	assert_int_equal(loss_note(&s, 1000, 1000, 1 * MS, RTT), LOSS_REPEATS);
@@ -44,7 +44,7 @@ static void test_missing(void **state)
 	loss_note(&s, 0, 1000, 0, RTT);
 	assert_int_equal(loss_note(&s, 2000, 1000, 1 * MS, RTT), LOSS_NOTHING);
 	assert_int_equal(loss_note(&s, 4000, 1000, 5 * MS, RTT), LOSS_NOTHING);
-	/* Sooner than its sender can know: late, not lost. */
+	/* sooner than the sender could retransmit: late, not lost */
 	assert_int_equal(loss_note(&s, 3000, 1000, 6 * MS, RTT), LOSS_NOTHING);
 	assert_int_equal(loss_note(&s, 1000, 400, 11 * MS, RTT), LOSS_FILLS);
 	assert_int_equal(loss_note(&s, 1000, 400, 30 * MS, RTT), LOSS_REPEATS);
@@ -57,7 +57,7 @@ static void test_missing(void **state)
 	assert_int_equal(loss_note(&s, 7000, 1000, 99 * MS, RTT), LOSS_REPEATS);
 }
 
-/* More gaps than there is room for: the oldest is forgotten, nothing else. */
+/* More gaps than entries: only the oldest is forgotten. */
 static void test_many_missing(void **state)
 {
 	struct loss_side s = {0};
@@ -141,7 +141,7 @@ static void test_lost_on_the_way_here(void **state)
 	harness_advance(&f->harness, 2 * RTT);
 	segment_send(f, &flow, SESSION_SERVER, 1, 100, 0);
 	assert_int_equal(seen(f, &flow).lost, 1);
-	/* What the client did not get, the server sends again: its link is well. */
+	/* The client did not get it, and the server retransmits: the server's link is fine. */
 	harness_advance(&f->harness, 2 * RTT);
 	segment_send(f, &flow, SESSION_SERVER, 101, 100, 0);
 	struct delay_share s = seen(f, &flow);
@@ -174,7 +174,7 @@ static void test_acknowledged(void **state)
 		assert_int_equal(s.lost, 0);
 		segment_send(f, &flow, SESSION_CLIENT, 202, 100, 0);
 		assert_int_equal(seen(f, &flow).lost, 1);
-		/* An older acknowledgement comes late: it takes nothing back. */
+		/* An older acknowledgement comes late: no effect. */
 		server_acks(f, &flow, 102);
 		segment_send(f, &flow, SESSION_CLIENT, 102, 100, 0);
 		assert_int_equal(seen(f, &flow).lost, 1);
@@ -334,7 +334,7 @@ static void test_one_client_adds_little(void **state)
 	}
 }
 
-/* Who lost little is watched again at once. */
+/* A session with few losses is followed by another one at once. */
 static void test_one_after_the_other(void **state)
 {
 	struct flows *f = *state;
@@ -350,7 +350,7 @@ static void test_one_after_the_other(void **state)
 	}
 }
 
-/* Few at a time, and each in a place of its own. */
+/* A few at a time, each in its own entry. */
 static void test_few_are_watched(void **state)
 {
 	struct flows *f = *state;
@@ -368,7 +368,7 @@ static void test_few_are_watched(void **state)
 	assert_in_range(watched, LOSS_WATCHED / 2, 2 * LOSS_WATCHED); /* of two workers, maybe */
 }
 
-/* One that a later session has driven out is let go at its next packet. */
+/* A session whose entry was reused is forgotten at its next packet. */
 static void test_old_ones_give_way(void **state)
 {
 	struct flows *f = *state;
@@ -397,7 +397,7 @@ static void test_restart_keeps_watched_sessions(void **state)
 		assert_int_equal(is_watched(f, &flow), crash);
 		segment_send(f, &flow, SESSION_SERVER, 1, 100, 0);
 		segment_send(f, &flow, SESSION_CLIENT, 102, 100, 0);
-		assert_false(is_watched(f, &flow)); /* nobody watches it */
+		assert_false(is_watched(f, &flow)); /* not watched */
 	}
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packets queued for sessions that open, against a list of them. Its own copy of
- * opening_queue.c: the lists are looked into. */
+/* Packets queued for sessions that open, compared with a list of them. Includes opening_queue.c to
+ * inspect its lists. */
 #include "../path/opening_queue.c"
 
 #include <setjmp.h>
@@ -26,7 +26,7 @@ static struct rte_mbuf *packet(struct flows *f)
 	return m;
 }
 
-/* Takes what was given to the pipeline. */
+/* Collects the packets submitted to the pipeline. */
 static unsigned taken(struct flows *f, struct rte_mbuf **m)
 {
 	struct resubmitted *a = &worker_of(f)->private->resubmitted;
@@ -73,7 +73,7 @@ static unsigned queue_keep(struct queue *queue, uint32_t record, struct rte_mbuf
 	return dropped;
 }
 
-/* Takes a session's packets out, into m[]. */
+/* Dequeues a session's packets into m[]. */
 static unsigned queue_dequeue(struct queue *queue, uint32_t record, struct rte_mbuf **m)
 {
 	unsigned count = 0;
@@ -122,8 +122,7 @@ static void test_against_a_list(void **state)
 	}
 }
 
-/* If the pipeline has no room, ACKs and data wait in their order, and nothing makes them give way.
- */
+/* If the pipeline is full, ACKs and data wait in order, and are not evicted. */
 static void test_no_room(void **state)
 {
 	struct flows *f = *state;
@@ -150,7 +149,7 @@ static void test_no_room(void **state)
 	rte_pktmbuf_free_bulk(got, OPENING_QUEUE_PACKETS);
 }
 
-/* Others' packets do not cost a session: no bucket's list grows with their number. */
+/* Other sessions' packets cost nothing: no bucket's list grows with their number. */
 static void test_cost(void **state)
 {
 	struct flows *f = *state;

@@ -136,7 +136,7 @@ static void test_workers_share_the_rate(void **state)
 	                        originated_rate(ORIGINATED_ECHO) / 10);
 }
 
-/* Who counts how many answers he gets cannot tell how many went to others (CVE-2020-25705). */
+/* A host that counts its answers cannot infer how many others got (CVE-2020-25705). */
 static void test_full_buckets_differ(void **state)
 {
 	struct fixture *f = *state;
@@ -197,8 +197,7 @@ static void test_echo_after_a_stall(void **state)
 	assert_int_equal(echoes(f, "198.18.1.1", 1000), burst);
 }
 
-/* Each class of error takes from its own budget: packets whose TTL ends, and such as are too big.
- */
+/* Each class of error has its own budget: expired TTLs, and packets that are too big. */
 static void test_errors_and_too_big(void **state)
 {
 	struct fixture *f = *state;

@@ -69,7 +69,8 @@ static bool asks(struct flows *f, struct talk *k, const struct kind *kind, uint1
 	return true;
 }
 
-/* A flood gets nothing. A client that asks again is served, and is known from then on. */
+/* Sessions of a flood do not begin. A client that repeats its SYN is served, and is known from then
+ * on. */
 static void test_clients(void **state)
 {
 	struct flows *f = *state;
@@ -154,8 +155,8 @@ static void test_few_new_ones(void **state)
 	ignore_sent(&k);
 }
 
-/* Less begins for a while after the worker was behind; then all does again. Where it serves slower
- * than packets come, it is behind again and again, and the share finds its level. */
+/* Fewer sessions begin for a while after the worker was behind; then all do again. If it serves
+ * slower than packets come, it is behind repeatedly, and the share settles. */
 static void test_share(void **state)
 {
 	struct flows *f = *state;
@@ -222,7 +223,7 @@ static void put_datagrams(struct flows *f)
 	}
 }
 
-/* A datagram that comes again begins a session, also from another port. */
+/* A repeated datagram begins a session, even from another port. */
 static void test_datagrams(void **state)
 {
 	struct flows *f = *state;
@@ -242,8 +243,8 @@ static void test_datagrams(void **state)
 	}
 }
 
-/* What came while a worker did not run begins: it says nothing of how much the worker can do. It is
- * no excuse for what comes after it, or if it happens again at once. */
+/* Packets that came while a worker did not run begin sessions: they say nothing about its capacity.
+ * Later packets do, and so does another stall at once. */
 static void test_stall(void **state)
 {
 	struct flows *f = *state;
@@ -269,8 +270,8 @@ static void test_stall(void **state)
 	ignore_sent(&k);
 }
 
-/* A flood at one service, of TCP or UDP, takes nothing of another one's share: all its clients are
- * served at once, while the flood gets nothing. */
+/* A flood at one service, of TCP or UDP, does not use another one's share: all its clients are
+ * served at once, while the flood is dropped. */
 static void test_services(void **state)
 {
 	struct flows *f = *state;
@@ -303,7 +304,7 @@ static void test_services(void **state)
 		begun += SY_BURST - 1 - (unsigned)(dropped(f) - before);
 		harness_advance(&f->harness, 100000);
 	}
-	/* A Bloom filter takes one in some 100 000 for repeated. */
+	/* false positives of the Bloom filter: one in some 100 000 */
 	assert_in_range(begun, 0, 8);
 }
 

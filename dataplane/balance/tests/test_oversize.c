@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Packets that exceed the MTU: fragmented where allowed, in every mode. Also clients with a narrow
- * path, which their server does not hear of. */
+ * path that is not reported to their server. */
 #include <rte_mempool.h>
 
 #include "client_mtu.h"

@@ -10,7 +10,7 @@ static int setup(void **state)
 	return ways_setup(state, ways, SY_ARRAY_LEN(ways));
 }
 
-/* Gives the host these addresses, as the mirror of the kernel does. */
+/* Adds these addresses to the host, as the mirror of the kernel does. */
 static void host_has(struct flows *f, const struct sy_link_addr *at, unsigned count)
 {
 	struct sy_runtime *rt = f->harness.rt;
@@ -81,7 +81,7 @@ static void test_own_sources(void **state)
 		}
 		for (unsigned i = 0; i < 3 && others[way->client6][i]; i++)
 			assert_true(passes(f, way, proto, harness_addr(others[way->client6][i])));
-		/* The host has given up its addresses: they may be another host's. */
+		/* the host has removed its addresses: another host may have them now */
 		const struct sy_addr former = harness_addr(own[way->client6][1]);
 		host_has(f, NULL, 0);
 		assert_true(passes(f, way, proto, former));

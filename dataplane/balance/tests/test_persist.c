@@ -29,8 +29,7 @@ static void test_prefix(void **state)
 	}
 	for (unsigned i = 0; i < 4; i++) {
 		got[i] = created(f, i);
-		/* Each of the two workers takes turns by itself: at most 20 prefixes more or
-		 * less. */
+		/* each worker rotates independently: at most 20 prefixes more or less */
 		assert_in_range(got[i], 200 - 20, 200 + 20);
 	}
 }
@@ -42,7 +41,7 @@ static void test_prefix_timeout(void **state)
 	struct fixture *f = *state;
 	put_persistent(f, S(RR));
 	unsigned first = server_of(f, 4, 1, 1000);
-	server_of(f, 4, 256, 1000); /* another prefix: moves the turn to the next server */
+	server_of(f, 4, 256, 1000); /* another prefix: moves the rotation to the next server */
 	for (uint16_t n = 1; n < 5; n++) {
 		harness_advance(&f->harness, 25 * SECOND_NS);
 		assert_int_equal(server_of(f, 4, n, (uint16_t)(1000 + n)), first);
@@ -170,8 +169,8 @@ static void *race(void *arg)
 	return NULL;
 }
 
-/* Two threads create the same prefixes at the same time and always agree; together they take one
- * place per prefix. */
+/* Two threads create the same prefixes at the same time and always agree; together they use one
+ * entry per prefix. */
 static void test_race(void **state)
 {
 	struct fixture *f = *state;

@@ -10,8 +10,8 @@ static uint64_t exceeded(struct flows *f)
 	return harness_drops(&f->harness, SY_DROP_LIMIT_EXCEEDED);
 }
 
-/* A burst passes, then as many a second as the rate says, of TCP and UDP over both
- * families. Other services have no limit. */
+/* A burst passes, then packets at the rate, of TCP and UDP over both families. Other services have
+ * no limit. */
 static void test_packets(void **state)
 {
 	struct flows *f = *state;
@@ -89,7 +89,7 @@ static void test_layers(void **state)
 		}
 }
 
-/* A packet takes from all of its limits or from none. */
+/* A packet is charged to all of its limits or to none. */
 static void test_all_or_none(void **state)
 {
 	struct flows *f = *state;
@@ -154,7 +154,7 @@ static void test_state(void **state)
 	flows_advance(f, 1);
 	assert_true(flows_through(f, HARNESS_WAN, &fin, &out));
 	assert_int_equal(flow_session(f, &flow)->state, SESSION_FIN_WAIT);
-	/* The server's answer that is dropped comes again. */
+	/* the server retransmits the dropped answer */
 	flows_advance(f, 1);
 	flow_begin(f, &flow, 0, 4001);
 	flows_frame(f, &syn_ack, &flow.server, SY_TCP_SYN | SY_TCP_ACK, 1, 0);
@@ -165,7 +165,7 @@ static void test_state(void **state)
 	assert_int_equal(flow_session(f, &flow)->state, SESSION_SYN_RECEIVED);
 }
 
-/* A packet that is dropped for another reason takes nothing. */
+/* A packet that is dropped for another reason is not charged. */
 static void test_undo(void **state)
 {
 	struct flows *f = *state;
@@ -197,7 +197,7 @@ static void test_undo(void **state)
 	assert_int_equal(limit_show(f, "b").passed, BURST);
 }
 
-/* New sessions, of which the refused ones take no place; and their first packets. */
+/* New sessions; refused ones are not charged. And their first packets. */
 static void test_sessions(void **state)
 {
 	struct flows *f = *state;
@@ -240,7 +240,7 @@ static void test_sessions(void **state)
 	flows_check_active(f, 7);
 }
 
-/* What a first packet took from one limit goes back when another one refuses the session. */
+/* The charge of a first packet is refunded when another limit refuses the session. */
 static void test_sessions_give_back(void **state)
 {
 	struct flows *f = *state;
@@ -293,7 +293,7 @@ static void test_sessions_again(void **state)
 			assert_true(flows_through(f, HARNESS_WAN, &syn, &out));
 		assert_int_equal(limit_show(f, "a").left, 0);
 	}
-	/* What another limit refuses takes nothing. */
+	/* a packet refused by another limit is not charged */
 	put_limit(&c, "b", PACKETS, 1, 1);
 	flows_commit(f, &c);
 	flows_advance(f, 1);
@@ -328,7 +328,7 @@ static void test_undo_ended(void **state)
 	assert_int_equal(limit_show(f, "packets").passed, 100 - left);
 }
 
-/* A session that cannot begin for another reason takes nothing. */
+/* A session that cannot begin for another reason is not charged. */
 static void test_sessions_undo(void **state)
 {
 	struct flows *f = *state;

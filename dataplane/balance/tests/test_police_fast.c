@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packets of established sessions stay on the fast path whatever limits they meet: none comes to
- * the slow stage, and none takes the general way through the fast stage that would not do so
- * without limits. A stage of the test's own, behind the fast one, counts what that has left. */
+/* Packets of established sessions stay on the fast path with any limits: none reaches the slow
+ * stage, and none takes the general path of the fast stage that would not do so without limits. A
+ * stage of the test behind the fast one counts the remaining packets. */
 #include "../../forwarder/pipeline.h"
 #include "limit_fixture.h"
 #include "ways.h"

@@ -6,7 +6,7 @@
 #include "limit_model.h"
 #include "ways.h"
 
-#define LARGE  1450 /* bytes of IP packet: more than the servers' network takes */
+#define LARGE  1450 /* bytes of IP packet: more than the servers' network allows */
 #define ROUNDS 20
 #define PIECE  400
 
@@ -198,8 +198,8 @@ static void test_one_way_again(void **state)
 	}
 }
 
-/* As many limits of new sessions as one session can have: they keep what a session took that has
- * begun, though its first packet is too large. */
+/* As many limits of new sessions as one session can have: their charge remains although the
+ * session's first packet is too large. */
 static void test_most_sessions(void **state)
 {
 	enum { OF = 4, BURST = 3 };

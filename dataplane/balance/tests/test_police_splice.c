@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Limits on spliced sessions, of services under SYN defence: what the forwarder answers or sends of
- * its own counts nothing, what it holds counts when it goes on. */
+/* Limits on spliced sessions, of services under SYN defence: originated packets are not charged,
+ * queued ones are charged when they are forwarded. */
 #include "defence_fixture.h"
 #include "limit_fixture.h"
 
@@ -32,7 +32,7 @@ static void test_spliced(void **state)
 	assert_int_equal(limit_show(f, "packets").above, 0);
 }
 
-/* A flood of SYNs that are answered by cookies takes nothing from its victim. */
+/* A flood of SYNs that are answered by cookies is not charged to its victim. */
 static void test_flood(void **state)
 {
 	struct flows *f = *state;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Floods of embryonic sessions: what they may take of tables and ports, and what they never take.
- */
+/* Floods of embryonic sessions: how much of tables and ports they may use. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,7 +57,7 @@ static unsigned flood(struct flows *f, unsigned service, unsigned slot, unsigned
 	return passed;
 }
 
-/* The counters are what a count of all sessions gives. */
+/* The counters match a count of all sessions. */
 static void check_counters(struct flows *f)
 {
 	struct sy_balance *b = f->harness.b;
@@ -95,7 +94,7 @@ static void a_flood_has_half_of_a_slot(void **state)
 		assert_int_equal(flood(f, service, slot, 10 * RECORDS), 10 * RECORDS);
 		assert_int_equal(table(f, slot)->embryonic, RECORDS / 2);
 		assert_int_equal(session_count(table(f, slot)), RECORDS / 2);
-		for (unsigned n = 0; n < 3; n++) { /* another service's: none was taken */
+		for (unsigned n = 0; n < 3; n++) { /* another service's: none was evicted */
 			assert_non_null(flow_session(f, &begun[n]));
 			flow_open(f, &later[n], service, client_port(slot, n));
 		}
@@ -173,8 +172,8 @@ static void flows_reopen_large(struct flows *f)
 	flows_advance(f, 2); /* all slots are counted */
 }
 
-/* Two services have the same servers. A flood at one of them uses all ports towards these; it gets
- * those of its own sessions again, never another one's. */
+/* Two services have the same servers. A flood at one of them uses all ports towards these; it
+ * evicts its own sessions only. */
 static void a_flood_takes_ports_of_its_own(void **state)
 {
 	struct flows *f = *state;

@@ -6,7 +6,7 @@
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-/* Each model lets all packets pass, each once; all but unordered keep the order of flows. */
+/* Each model passes all packets, each once; all but unordered keep the order of flows. */
 static void check_model(struct flows *f, const struct device *d, struct output *out)
 {
 	struct flow flow[FLOWS];
@@ -115,7 +115,7 @@ static void test_exact(void **state)
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_LIMIT_EXCEEDED), shown.above);
 		assert_int_equal(service_dropped(f, 1, SY_DROP_LIMIT_EXCEEDED), shown.above);
 		assert_int_equal(harness_drops(&f->harness, SY_DROP_EVENT_FULL), 0);
-		/* Another rate keeps what is left; the next second brings 40. */
+		/* another rate keeps the credit; the next second adds 40 */
 		limit_put_engine(f, 1, "a", BURST_ALL, ATOMIC);
 		pb_limit *l = put_limit(&c, "a", PACKETS, 40, BURST_ALL);
 		l->engine = ATOMIC;
@@ -130,8 +130,8 @@ static void test_exact(void **state)
 	}
 }
 
-/* A burst that arrives at once is more than the bucket has when it is looked at first: who receives
- * the packets refuses the rest. */
+/* A burst that arrives at once exceeds the bucket's credit at first sight: the consumer refuses the
+ * rest. */
 static void test_refused_behind(void **state)
 {
 	static const struct device dsw = {"event_dsw", NULL};
@@ -166,7 +166,7 @@ static void expect_engine(struct flows *f, const char *name, const char *engine,
 	steelyard__forwarder__v1__response__free_unpacked(r, NULL);
 }
 
-/* A limit whose packets all meet a wider one shares its flow; others share a bucket. */
+/* A limit whose packets all have a wider one shares its flow; otherwise workers share a bucket. */
 static void test_nested(void **state)
 {
 	static const struct device dsw = {"event_dsw", NULL};
@@ -210,7 +210,7 @@ static void test_nested(void **state)
 	assert_int_equal(limit_show(f, "across").passed, 50);
 }
 
-/* What does not go through the device, and says so. */
+/* Packets that do not use the device, and the reason shown. */
 static void test_not_queued(void **state)
 {
 	static const struct device dsw = {"event_dsw", NULL};
@@ -243,7 +243,7 @@ static void test_not_queued(void **state)
 }
 
 /* A worker that forwards another's session has read that its packets do not use the device, and
- * then meets a chain that does: the owner gets the packet. */
+ * then finds a chain that does: the owner gets the packet. */
 static void test_begins_to_queue(void **state)
 {
 	enum { OWNER = 1 };
@@ -320,8 +320,8 @@ static void test_shaped(void **state)
 	}
 }
 
-/* While all workers turn equally often, none of them refuses anything, though they offer as much as
- * they can, and event_sw gives the one flow to each in turn. */
+/* While all workers poll equally often, none refuses any packet, though event_sw schedules the one
+ * flow to each in turn and they offer as much as they can. */
 static void test_turns(void **state)
 {
 	static const struct device devices[] = {{"event_dsw", NULL}, {"event_sw", NULL}};

@@ -8,9 +8,7 @@
 
 /* ---- the device's ends ----------------------------------------------------------------------- */
 
-/* Puts packets into the device, of which only worker 0 takes some out. Returns how many are in
- * there.
- */
+/* Enqueues packets, of which only worker 0 dequeues some. Returns how many are in the device. */
 static unsigned device_fill(struct flows *f, const struct flow *flow, unsigned each,
                             struct output *out)
 {
@@ -112,7 +110,7 @@ static void test_full(void **state)
 		assert_int_equal(out.count + lost, MANY * FLOWS);
 		assert_int_equal(out.misplaced, 0);
 		assert_int_equal(buffers_free(f), before);
-		/* It takes packets again. */
+		/* it accepts packets again */
 		memset(&out, 0, sizeof(out));
 		for (unsigned i = 0; i < FLOWS; i++)
 			packet_put(f, &flow[i], 0);

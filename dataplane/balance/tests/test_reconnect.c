@@ -310,7 +310,7 @@ static void check_start(struct check *k, const struct start *start, enum end_sta
 	x.record = old_record(k);
 	x.record.hot.state = (uint8_t)start->state;
 	if (start->state != SESSION_SYN_SENT && start->state != SESSION_SYN_RECEIVED) {
-		/* The address was delivered, unless the start state says otherwise. */
+		/* The address was delivered, unless the start state excludes it. */
 		uint8_t flags = start->flags;
 		flags &= k->how ? 0xff : (uint8_t)~SESSION_ADDRESS_PENDING;
 		x.record.hot.flags = (uint8_t)(flags | (is_proxy(k) ? SESSION_SHIFTED : 0));

@@ -245,7 +245,7 @@ static void check_probes(struct check *k)
 	check_that(k, services_dropped(k->f, SY_DROP_BAD_TCP_STATE) == of_service + 1,
 	           "not counted under its service");
 	check_that(k, session_is_on(k, k->old), "the session is gone");
-	if (before != SESSION_RESET_BY_SERVER) { /* of which only the server's answer is proof */
+	if (before != SESSION_RESET_BY_SERVER) { /* of which only the server's answer is evidence */
 		/* A blind attacker sent the SYN: the client's connection goes on. */
 		check_that(k, send_segment(k, SY_TCP_ACK, OLD_ISN + 1).forwarded == 1,
 		           "the open connection ended");

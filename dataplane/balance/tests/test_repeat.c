@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a worker sees again: for how long it is remembered, and how often it errs. */
+/* Repetitions at a worker: how long a hash is stored, and how often there are false positives. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

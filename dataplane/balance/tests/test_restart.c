@@ -211,7 +211,7 @@ static void test_hand_over_at_once(void **state)
 		assert_false(sy_path_is_stale(f->harness.rt, flow_session(f, &flow[i])->path));
 }
 
-/* Changes accepted while snapshots are held reach the successor through the journal. */
+/* Changes accepted while snapshots are suspended reach the successor through the journal. */
 static void test_hand_over_changes(void **state)
 {
 	struct flows *f = *state;

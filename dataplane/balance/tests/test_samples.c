@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests for samples: none is taken unasked, every client gets every sample that it asks for, and
- * what is kept for clients that do not ask is bounded. */
+/* Requests for samples: without requests no packet is sampled, every client gets every sample that
+ * it requests, and stored samples are bounded. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static const pb_fetch everything = {
         .received = 1,
         .dropped = 1};
 
-/* Asks once, and continues after the answer next time. The response is the caller's. */
+/* Requests once; the next request continues after this reply. The caller frees the response. */
 static pb_response *fetch(struct flows *f, pb_fetch *ask)
 {
 	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
@@ -74,7 +74,7 @@ static void test_received_and_dropped(void **state)
 	struct flows *f = *state;
 	pb_fetch ask = everything;
 	packets(f, 100, 5);
-	assert_int_equal(fetch_count(f, &ask), 0); /* nobody had asked before */
+	assert_int_equal(fetch_count(f, &ask), 0); /* no client had requested samples before */
 	packets(f, 200, 5);
 	packet_dropped(f);
 	pb_response *response = fetch(f, &ask);
@@ -94,7 +94,7 @@ static void test_received_and_dropped(void **state)
 	assert_int_equal(fetch_count(f, &ask), 0);
 }
 
-/* Each gets all, of the kind and in the number that it wants. */
+/* Each client gets all samples, of the kind and in the number that it requests. */
 static void test_several_clients(void **state)
 {
 	struct flows *f = *state;
@@ -117,7 +117,7 @@ static void test_several_clients(void **state)
 	assert_int_equal(fetch_count(f, &drops), 1);
 }
 
-/* The smallest rate holds, for as long as its client asks. */
+/* The smallest requested rate applies while its client requests it. */
 static void test_rates(void **state)
 {
 	struct flows *f = *state;
@@ -134,7 +134,7 @@ static void test_rates(void **state)
 	assert_int_equal(fetch_count(f, &coarse), 0);
 }
 
-/* Workers stop copying when nobody asks, and what they still have is not given out later. */
+/* Workers stop copying without requests, and their remaining samples are discarded. */
 static void test_nobody_asks(void **state)
 {
 	struct flows *f = *state;

@@ -48,7 +48,7 @@ static void test_change_of_scheduler(void **state)
 	uint32_t before[4];
 	for (unsigned i = 0; i < 4; i++) {
 		before[i] = active(f, i);
-		/* Each of the two workers takes turns by itself. */
+		/* each of the two workers rotates independently */
 		assert_in_range(before[i], 20 - 1, 20 + 1);
 	}
 	for (int scheduler = 1; scheduler <= SCHEDULERS; scheduler++) {
@@ -150,7 +150,7 @@ static void test_client_limits(void **state)
 	assert_int_equal(connects_often(f, 7, 3000, 40), 40);
 }
 
-/* A packet that takes a place and creates no session returns the place. */
+/* A packet that acquires a server but creates no session releases it. */
 static void test_place_given_back(void **state)
 {
 	struct fixture *f = *state;
@@ -324,8 +324,8 @@ static void test_one_packet(void **state)
 
 /* ---- publishing ------------------------------------------------------------------------------ */
 
-/* A large table is built over many turns of the control loop. Between turns the old table is in use
- * and netlink is served; then the service switches at once. */
+/* A large table is built over many iterations of the control loop. In between the old table is in
+ * use and netlink is served; then the service switches at once. */
 static void test_publish_in_pieces(void **state)
 {
 	struct fixture *f = *state;

@@ -41,7 +41,7 @@ static void test_sessions_balance_delay(void **state)
 	assert_in_range(f->active[0], 2850, 3030);
 }
 
-/* Measured shares know of delays: these do not count twice. */
+/* Measured shares include delays, which must not count twice. */
 static void test_measured_shares(void **state)
 {
 	struct fixture *f = *state;

@@ -58,8 +58,8 @@ static void test_chi_square_notices(void **state)
 	assert_true(chi_square(f, 2, even, 200000) > chi_square_limit(1));
 }
 
-/* At any moment each server has had its share of the sessions, but for a few: numbers that know
- * nothing of each other would be off by hundreds. Sessions of one moment are as close. */
+/* At any moment each server has had its share of the sessions, except for a few: independent
+ * numbers would be off by hundreds. */
 static void test_counts_stay_close(void **state)
 {
 	struct fixture *f = *state;
@@ -153,7 +153,7 @@ static void test_unavailable_are_skipped(void **state)
 	pick_many(f, 1000);
 	assert_int_equal(f->picks[1], 1000);
 	m[0] = (struct member){.weight = 1, .measured = 0.9999, .limit = 1};
-	f->active[0] = 1; /* nearly every draw meets a full one */
+	f->active[0] = 1; /* nearly every draw finds a full server */
 	pool_set(f, &scheduler_share, 3, m);
 	pick_many(f, 1000);
 	assert_int_equal(f->picks[1], 1000);

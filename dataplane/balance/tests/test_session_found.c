@@ -58,7 +58,7 @@ static void a_clean_stop_is_found_once(void **state)
 	assert_int_equal(session_store_found(s)->source, SESSION_SOURCE_CRASHED);
 	adopt_none(s);
 	session_store_seal(s, 5, true);
-	/* a hand-over that no successor took */
+	/* a hand-over that no successor acquired */
 	s = place_open();
 	assert_int_equal(session_store_found(s)->source, SESSION_SOURCE_STOPPED);
 	session_store_close(s);
@@ -221,7 +221,7 @@ static void pairs_are_steered(void **state)
 	t = session_store_table(new, 7);
 	assert_int_equal(session_count(t), 1);
 	assert_true(session_is_pair(t, 0));
-	/* its records are not taken for free ones */
+	/* its records are not considered free */
 	assert_int_equal(session_insert(t, hot, cold, 0x1111111111, 0x2222222222), 2);
 	session_store_close(new);
 }
@@ -327,7 +327,7 @@ static uint32_t version_set(uint32_t version)
 	return was;
 }
 
-/* A start that fails leaves a file that the older build still takes. */
+/* A start that fails leaves a file that the older build still accepts. */
 static void an_older_version_stays_until_the_start(void **state)
 {
 	session_store_close(place_open());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tables of a network's sessions that grow: each session is found as before, and new ones fit.
- * Prints the time that copying one slot takes. */
+ * Prints the time to copy one slot. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

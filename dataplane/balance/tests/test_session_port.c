@@ -80,7 +80,7 @@ static uint64_t client_hash(uint64_t name)
 	return sy_hash_mix(name ^ 0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9);
 }
 
-/* Finds a port by this search and takes it; returns the record, or SESSION_NONE if no port is
+/* Finds a port by this search and acquires it. Returns the record, or SESSION_NONE if no port is
  * free. */
 static uint32_t port_put(struct session_table *t, uint32_t server,
                          struct session_port_search *found)
@@ -158,7 +158,7 @@ static void exhausts_every_port_once(void **state)
 	}
 }
 
-/* With all other ports held, the free one is found wherever the cursor is. */
+/* With all other ports in use, the free one is found wherever the cursor is. */
 static void finds_the_last_free_port(void **state)
 {
 	struct fixture f;

@@ -45,8 +45,8 @@ static uint8_t *file_good(size_t *size)
 	return bytes;
 }
 
-/* The file is refused with this text, kept aside unchanged, and an empty one is used; it cannot be
- * taken over either. */
+/* The file is refused with this text, set aside unchanged, and an empty one is used; a successor
+ * cannot acquire it either. */
 static void refused(const uint8_t *bytes, size_t size, const char *word)
 {
 	struct session_store_options inherit = inherit_options();

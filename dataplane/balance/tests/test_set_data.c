@@ -225,7 +225,7 @@ static void test_pieces(void **state)
 	assert_false(set_commit(f, "bad"));
 	assert_non_null(strstr(f->harness.error, "its data is not here"));
 	data_send(f);
-	data_send(f); /* known: asked only */
+	data_send(f); /* known: request only */
 	assert_true(set_commit(f, "bad"));
 	check_set(f, "bad", 1, MANY);
 	data_make(f, 2, 10);
@@ -286,8 +286,8 @@ static void count_reply(void *replies, const uint8_t *bytes, size_t len)
 	steelyard__forwarder__v1__response__free_unpacked(response, NULL);
 }
 
-/* Who begins a set while another one is checked and saved waits for that; the control thread does
- * not. */
+/* A client that begins a set while another one is checked and saved waits for that; the control
+ * thread does not. */
 static void test_one_after_another(void **state)
 {
 	struct fixture *f = *state;
@@ -403,8 +403,8 @@ static void snapshot(struct fixture *f)
 	assert_false(f->harness.b->ctl->unsaved);
 }
 
-/* A file that this start cannot read is left for the next one, until its set is given other data.
- */
+/* A file that this start cannot read is left for the next one, until new data of its set
+ * arrives. */
 static void test_unread_files_stay(void **state)
 {
 	struct fixture *f = *state;
@@ -518,8 +518,8 @@ static void test_limit(void **state)
 	assert_null(f->harness.b->ctl->access->now.ranges);
 }
 
-/* Versions of a large set that transactions could not use do not keep their sender from sending
- * the next one; what it asked for again stays. */
+/* Versions of a large set that transactions could not use do not prevent their sender from sending
+ * the next one; data that it requested again stays. */
 static void test_refused_versions(void **state)
 {
 	struct fixture *f = *state;

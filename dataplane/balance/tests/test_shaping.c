@@ -197,7 +197,7 @@ int __wrap_sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, v
 	return silent ? -ETIMEDOUT : __real_sy_worker_call(w, fn, ctx);
 }
 
-/* A change that takes effect without what a port's owner has to do. */
+/* A change that takes effect without an answer of the port's owner. */
 static void commit_unanswered(struct flows *f, struct changes *c)
 {
 	silent = true;
@@ -207,7 +207,7 @@ static void commit_unanswered(struct flows *f, struct changes *c)
 
 #define UNANSWERED "shaping of port net_ring_lan: worker 0 does not answer"
 
-/* What could not be done is said, and done later. */
+/* A failed change is reported, and retried. */
 static void test_retry(void **state)
 {
 	struct flows *f = *state;

@@ -95,7 +95,7 @@ static void test_shares_replace_weights(void **state)
 	unsigned got[4];
 	open_service(f, S(WRR));
 	sessions(f, 400, got);
-	assert_in_range(got[0], 99, 101); /* each worker takes its own turns */
+	assert_in_range(got[0], 99, 101); /* each worker rotates independently */
 	assert_int_equal(listed(f, seen), 0);
 	set_shares(f, &f->key, 60, 4, share, NULL);
 	assert_in_range(listed(f, seen), 59, 60);
@@ -103,7 +103,7 @@ static void test_shares_replace_weights(void **state)
 	sessions(f, 1000, got);
 	assert_in_range(got[0], 690, 710);
 	assert_in_range(got[3], 93, 107);
-	for (unsigned i = 0; i < 4; i++) /* and nobody has lost a session */
+	for (unsigned i = 0; i < 4; i++) /* and no server has lost a session */
 		assert_int_equal(active(f, i), created(f, i));
 	put_state(f, 0, 10, DRAIN);
 	commit(f);
@@ -181,7 +181,7 @@ static void test_shares_end(void **state)
 	sessions(f, 400, got);
 	assert_in_range(got[0], 99, 101);
 	set_shares(f, &f->key, 5, 4, share, NULL);
-	set_shares(f, &f->key, 5, 0, NULL, NULL); /* taken back */
+	set_shares(f, &f->key, 5, 0, NULL, NULL); /* removed */
 	assert_int_equal(listed(f, seen), 0);
 	sessions(f, 400, got);
 	assert_in_range(got[0], 99, 101);

@@ -60,7 +60,7 @@ static void test_sloppy_tcp(void **state)
 			assert_null(flows_find(f, &t));
 			uint8_t flags = SY_TCP_ACK | (i % 2 ? SY_TCP_PSH : 0);
 			assert_int_equal(pass(f, &t, flags, 10 * i), server[i]);
-			/* A client that sends only one packet does not hold a record for long. */
+			/* A client that sends only one packet does not occupy a record for long. */
 			assert_int_equal(flows_find(f, &t)->state, SESSION_SYN_SENT);
 			assert_int_equal(pass(f, &t, flags, 10 * i), server[i]);
 			assert_int_equal(flows_find(f, &t)->state, SESSION_ESTABLISHED);
@@ -124,7 +124,7 @@ static void test_sloppy_burst(void **state)
 			assert_int_equal(passed, 2);
 			assert_int_equal(sessions_of(f, &t), 1);
 		}
-		/* Each session holds one place on its server. */
+		/* Each session counts once on its server. */
 		uint64_t active = 0;
 		for (uint32_t e = 0; e < 4096; e++)
 			active += inspect_server_active(f->harness.b, e);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Joined sessions where something goes wrong: bursts, ends, crashes, numbers of other connections.
- */
+/* Spliced sessions with errors: bursts, ends, crashes, numbers of other connections. */
 #include "access.h"
 #include "client_sessions_check.h"
 #include "defence_fixture.h"
@@ -9,7 +8,7 @@
 
 /* ---- bursts and ends ------------------------------------------------------------------------- */
 
-/* Every server of a burst gets its ACK and all data that was held. */
+/* Every server of a burst gets its ACK and all queued data. */
 static void test_answers_in_one_burst(void **state)
 {
 	struct flows *f = *state;
@@ -70,7 +69,7 @@ static uint32_t record_of(struct talk *k)
 	return (uint32_t)(flows_find(k->f, &k->client) - session_at(table_of(k), 0));
 }
 
-/* A SYN of ours whose session ends before it is forwarded is not taken for its client's. */
+/* An originated SYN whose session ends before it is forwarded is not treated as its client's. */
 static void test_own_syn_without_session(void **state)
 {
 	struct flows *f = *state;
@@ -193,7 +192,7 @@ static void answer(struct talk *k, bool times)
 	assert_int_equal(state_of(k), offered && !times ? SESSION_RESET : SESSION_ESTABLISHED);
 }
 
-/* A server that never takes timestamps costs one connection in REFUSED_SECONDS. */
+/* A server that never accepts timestamps costs one connection in REFUSED_SECONDS. */
 static void test_refusals_cost_one_connection(void **state)
 {
 	struct flows *f = *state;
@@ -215,7 +214,7 @@ static void test_refusals_cost_one_connection(void **state)
 	}
 }
 
-/* After enough connections that worked, all get them again. */
+/* After enough successful connections, all are offered them again. */
 static void test_refusals_are_forgotten(void **state)
 {
 	struct flows *f = *state;

@@ -241,8 +241,8 @@ static void test_wrap(void **state)
 	     {C, ACK, 0, 0, 0, SESSION_CLOSING}, {C, ACK, 0, 1, 0, SESSION_TIME_WAIT});
 }
 
-/* On an established connection, the end that is said to have reset it cancels the reset by
- * answering, and the session is as before. */
+/* On an established connection, the end in whose name a reset came cancels it by answering, and the
+ * session is as before. */
 static void test_reset(void **state)
 {
 	LIVE(HANDSHAKE, {C, RST, 1, 0, 0, SESSION_RESET_BY_CLIENT},
@@ -283,8 +283,8 @@ static void test_syn_after_reset(void **state)
 	     {C, ACK, 10, 7001, 0, SESSION_ESTABLISHED});
 }
 
-/* Forged by one who knows the tuple, in the server's name: without a SYN of the client in between
- * no SYN-ACK begins a connection, which the next reset would end. */
+/* Forged in the server's name with the known tuple: without a SYN of the client in between no
+ * SYN-ACK begins a connection, which the next reset would end. */
 static void test_forged_answer(void **state)
 {
 	LIVE(HANDSHAKE, {S, RST, 1, 0, 0, SESSION_RESET_BY_SERVER},
@@ -404,7 +404,7 @@ static void test_begins_again_by_number(void **state)
 		                 TCP_FORWARD);
 		assert_int_equal(s.state, SESSION_ESTABLISHED);
 		assert_false(s.flags & SESSION_ADDRESS_PENDING);
-		cold.syn_seen = 0; /* nobody has asked for another */
+		cold.syn_seen = 0; /* the client has sent no SYN since */
 		tcp_state_advance(&s, &cold, S, SYN_ACK, 7000, 501 - cold.inserted, 0, SECRET);
 		assert_int_equal(s.state, SESSION_ESTABLISHED);
 		cold.syn_seen = 1;

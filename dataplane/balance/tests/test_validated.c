@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The table of known clients: credits, age, and who displaces whom. */
+/* The table of validated clients: credits, age, and replacement. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -99,7 +99,7 @@ static void test_age(void **state)
 	}
 }
 
-/* The tick removes nobody who is still known. */
+/* The tick removes no client that is still valid. */
 static void test_tick(void **state)
 {
 	struct validated *p = *state;
@@ -120,7 +120,7 @@ static unsigned known(const struct validated *p, uint32_t first, unsigned count,
 	return found;
 }
 
-/* Seen clients take half of a bucket at most, and no validated client's place. */
+/* Seen clients use at most half of a bucket, and replace no validated client. */
 static void test_seen(void **state)
 {
 	struct validated *p = *state;
@@ -150,7 +150,7 @@ static void test_seen(void **state)
 	assert_true(validated_has_credit(p, client_of(2000), 114));
 }
 
-/* A session without a proof takes nothing from a validated client, and keeps a seen one known. */
+/* A session without a challenge replaces no validated client, and renews a seen one. */
 static void test_seen_again(void **state)
 {
 	struct validated *p = *state;

@@ -204,7 +204,7 @@ static void check_a_flood(struct flows *f, const struct kind *flooded, const str
 	for (unsigned second = 0; second < 60; second++) {
 		uint64_t before = live(&lasting);
 		flood(f, flooded, 200);
-		assert_int_equal(live(&lasting), before); /* they take nothing */
+		assert_int_equal(live(&lasting), before); /* they change nothing */
 		flows_advance(f, 1);
 		drain(f);
 		assert_true(is_on(f, flooded));
@@ -240,7 +240,7 @@ static void a_flood_at_nat(void **state)
 	check_a_flood(*state, NAT, V4);
 }
 
-/* A client that was connected before is not asked; another one is. */
+/* A client that was connected before is not challenged; another one is. */
 static void a_flood_at_dr(void **state)
 {
 	struct flows *f = *state;
@@ -274,7 +274,8 @@ static void a_flood_at_dr(void **state)
 	plain_check(&lasting);
 }
 
-/* A proof that arrives when the defence is off again is not forwarded: it would end the session. */
+/* An answer that arrives when the defence is off again is not forwarded: it would end the
+ * session. */
 static void a_late_proof_ends_nothing(void **state)
 {
 	struct flows *f = *state;
@@ -333,7 +334,7 @@ static void a_cookie_outlives_the_process(void **state)
 	assert_true(is_on(f, V4));
 }
 
-/* The report of the attack tells that it is on, and that it is off again. */
+/* The attack report shows that it is on, and that it is off again. */
 static void an_attack_tells_what_is_done(void **state)
 {
 	struct flows *f = *state;
