@@ -274,7 +274,7 @@ static void options_default(struct options *o)
 	        .runtime = {.workers = 1, .huge = true, .memory_mb = 256, .probe = true},
 	        .balance = {.max_services = 1u << 15,
 	                    .max_servers = 1u << 16,
-	                    .access = {SY_NOBODY, SY_NOBODY}},
+	                    .access = {SY_NO_ID, SY_NO_ID}},
 	        .inherit = -1,
 	        .instance = "main",
 	        .socket = "/run/steelyard/forwarder.sock",

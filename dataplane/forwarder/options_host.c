@@ -30,9 +30,9 @@ void options_find_store(struct options *o)
 /* Reads the file itself: NSS would load libraries, and a directory service may not be up yet. */
 static uint32_t group_find(const char *name)
 {
-	uint32_t found = SY_NOBODY;
+	uint32_t found = SY_NO_ID;
 	FILE *f = fopen("/etc/group", "re");
-	for (struct group *g; f && found == SY_NOBODY && (g = fgetgrent(f));)
+	for (struct group *g; f && found == SY_NO_ID && (g = fgetgrent(f));)
 		if (!strcmp(g->gr_name, name))
 			found = g->gr_gid;
 	if (f)
@@ -42,9 +42,9 @@ static uint32_t group_find(const char *name)
 
 static uint32_t user_find(const char *name)
 {
-	uint32_t found = SY_NOBODY;
+	uint32_t found = SY_NO_ID;
 	FILE *f = fopen("/etc/passwd", "re");
-	for (struct passwd *p; f && found == SY_NOBODY && (p = fgetpwent(f));)
+	for (struct passwd *p; f && found == SY_NO_ID && (p = fgetpwent(f));)
 		if (!strcmp(p->pw_name, name))
 			found = p->pw_uid;
 	if (f)
@@ -62,10 +62,10 @@ int options_read_group(const char *text, struct sy_control_access *out, struct s
 {
 	char *end;
 	unsigned long id = strtoul(text, &end, 10);
-	bool is_id = end != text && !*end && text[0] != '-' && id < SY_NOBODY;
+	bool is_id = end != text && !*end && text[0] != '-' && id < SY_NO_ID;
 	out->group = is_id ? (uint32_t)id : group_find(text);
-	out->agent = is_id ? SY_NOBODY : user_find(text);
-	if (out->group == SY_NOBODY)
+	out->agent = is_id ? SY_NO_ID : user_find(text);
+	if (out->group == SY_NO_ID)
 		return sy_fail(err, EINVAL,
 		               "--socket-group %s: /etc/group has no such group; add it with "
 		               "`groupadd --system`, or give a group's number",

@@ -248,13 +248,13 @@ static bool peer_is_welcome(const struct sy_control *c, const struct sy_control_
 
 static void peer_add(struct sy_control *c, int fd)
 {
-	struct ucred who = {.uid = SY_NOBODY};
+	struct ucred who = {.uid = SY_NO_ID};
 	struct sy_control_peer *p = calloc(1, sizeof(*p));
 	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &(socklen_t){sizeof(who)});
 	if (p) {
 		p->user = who.uid;
 		p->reserved = sy_control_peer_is_owner(p) ||
-		              (who.uid == c->access.agent && who.uid != SY_NOBODY);
+		              (who.uid == c->access.agent && who.uid != SY_NO_ID);
 	}
 	if (!p || !peer_is_welcome(c, p) || loop_watch(c->rt->loop, fd, peer_serve, p)) {
 		c->refused++; /* control_check() logs it */
@@ -314,7 +314,7 @@ static int path_clear(const struct sockaddr_un *sun, struct sy_error *err)
 /* In a container the group may have no id: then the socket is this user's alone. */
 static void path_share(const char *path, uint32_t group)
 {
-	if (group == SY_NOBODY)
+	if (group == SY_NO_ID)
 		return;
 	if (lchown(path, (uid_t)-1, group) < 0 || chmod(path, 0660) < 0)
 		sy_log(SY_LOG_WARN, "control",

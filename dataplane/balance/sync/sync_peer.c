@@ -61,7 +61,7 @@ static enum sync_refusal refusal_of(const struct sync_self *self, const struct s
 	return hello->echo == self->incarnation ? SYNC_ACCEPTED : SYNC_NO_HELLO;
 }
 
-/* Has it proven that it lives now? Hellos of earlier times were recorded. */
+/* Does the hello show that the peer lives now? An attacker may replay earlier ones. */
 static bool is_fresh(const struct sync_peer *peer, uint64_t from, const struct sync_hello *hello,
                      uint64_t now_ns)
 {

@@ -323,8 +323,8 @@ static void test_established(void **state)
 	struct changes c = {0};
 	struct flow flow;
 	flow_open(f, &flow, 0, 8000);
-	put_access_list(&c, "nobody", DROP);
-	put_global_access(&c, "nobody");
+	put_access_list(&c, "closed", DROP);
+	put_global_access(&c, "closed");
 	flows_commit(f, &c);
 	flow_check(f, &flow);
 	check_dropped(f, 0, 8001, 0x101, SY_DROP_ACL_DROP);

@@ -135,7 +135,7 @@ static void test_rates(void **state)
 }
 
 /* Workers stop copying without requests, and their remaining samples are discarded. */
-static void test_nobody_asks(void **state)
+static void test_no_request_no_samples(void **state)
 {
 	struct flows *f = *state;
 	pb_fetch ask = everything;
@@ -182,7 +182,8 @@ int main(void)
 	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_several_clients, flows_setup, flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_rates, flows_setup, flows_teardown),
-	        cmocka_unit_test_setup_teardown(test_nobody_asks, flows_setup, flows_teardown),
+	        cmocka_unit_test_setup_teardown(test_no_request_no_samples, flows_setup,
+	                                        flows_teardown),
 	        cmocka_unit_test_setup_teardown(test_forgotten, flows_setup, flows_teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -216,7 +216,8 @@ static void test_another_slot_key_or_version_is_refused(void **state)
 	assert_int_equal(a.peer.refusal, SYNC_OTHER_VERSION);
 }
 
-/* Whoever recorded hellos sends them again: after the peer's restart, after ours, and all the time.
+/* An attacker who recorded hellos sends them again: after the peer's restart, after ours, and all
+ * the time.
  */
 static void test_recorded_hellos_change_nothing(void **state)
 {

@@ -219,7 +219,7 @@ static void test_clock(void **state)
 	assert_true(sy_clock_ns() >= before);
 }
 
-/* 300 are found at once, 64 are taken at a time, and 10 more come meanwhile. */
+/* 300 are waiting, 64 are dequeued at a time, and 10 more arrive meanwhile. */
 static void test_seen(void **state)
 {
 	struct sy_seen s = {.ns = 1};
@@ -242,7 +242,7 @@ static void test_seen(void **state)
 	assert_int_equal(s.ns, 107);
 }
 
-/* The queue is never empty: it is seen as it goes on. */
+/* The queue is never empty: the time advances with what is dequeued. */
 static void test_seen_never_empty(void **state)
 {
 	struct sy_seen s = {0};

@@ -31,7 +31,7 @@ struct stage {
 	bool stop;
 	uint64_t consumed;                 /* events, by all */
 	uint64_t broken;                   /* broken promises */
-	uint64_t moved[CONSUMERS];         /* flows that came to a consumer from the other one */
+	uint64_t moved[CONSUMERS];         /* flows that moved here from the other consumer */
 	uint8_t seen[EVENTS];              /* how often */
 	unsigned holder[FLOWS];            /* consumer + 1; 0: none */
 	uint32_t next[FLOWS], last[FLOWS]; /* of a flow: its next number, its last consumer + 1 */
@@ -83,7 +83,7 @@ static uint64_t stage_close(struct stage *s)
 	return lost;
 }
 
-/* Notes an event that this consumer holds now. */
+/* Notes an event that this consumer has now. */
 static void event_check(struct consumer *c, const struct rte_event *e)
 {
 	struct stage *s = c->s;
@@ -217,7 +217,7 @@ static void test_unordered(void **state)
 	assert_int_equal(stage_close(s), 0);
 }
 
-/* Takes what has come to the exit: ever larger numbers, and none that was dropped. */
+/* Drains the exit: numbers increase, and none was dropped. */
 static void exit_drain(struct stage *s, uint32_t *next, uint64_t *out)
 {
 	struct rte_event e[SY_EVENT_BURST];
@@ -304,7 +304,7 @@ static void test_full(void **state)
 	assert_int_equal(p->refused, refused);
 	assert_int_equal(p->sent, sent);
 	assert_int_equal(sy_event_in_flight(s->event), sent);
-	/* It takes events again once a consumer has made room. */
+	/* it accepts events again once a consumer has made space */
 	struct rte_event e[SY_EVENT_BURST];
 	uint64_t got = 0;
 	for (unsigned empty = 0; empty < 100; empty++) {
@@ -442,7 +442,7 @@ int32_t __wrap_rte_service_run_iter_on_app_lcore(uint32_t id, uint32_t serialize
 	return broken ? -ENOEXEC : __real_rte_service_run_iter_on_app_lcore(id, serialize);
 }
 
-/* A device whose scheduling does not run is refused, instead of taking events for ever. */
+/* A device whose scheduling does not run is refused, instead of accepting events for ever. */
 static void test_no_service(void **state)
 {
 	struct sy_event_options o = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Blocked sources: what the program drops is what the list says, whatever list was there before. */
+/* Blocked sources: the program drops what the list says, whatever list was there before. */
 #include "direct.h"
 
 #include <arpa/inet.h>
@@ -85,7 +85,7 @@ static void vips_serve(void)
 	}
 }
 
-/* Few networks, so that lists meet and /24 hold several entries. */
+/* Few networks, so that lists share entries and a /24 has several. */
 static struct sy_blocked network_draw(void)
 {
 	static const uint8_t bits4[] = {8, 16, 22, 23, 24, 24, 25, 28, 31, 32, 32, 32, 32};
@@ -177,7 +177,7 @@ static unsigned list_check(const struct sy_blocked *list, size_t count)
 	return blocked;
 }
 
-/* One list after another, some of them before the one before was in place. */
+/* Lists in sequence, some of them set before the previous one was in place. */
 static void test_lists_follow_one_another(void **state)
 {
 	static struct sy_blocked list[LIST];
@@ -288,10 +288,10 @@ static void test_lists_that_are_too_long(void **state)
 	assert_int_equal(block(list, 4097, false), -E2BIG);
 }
 
-#define FULL 4096 /* IPv6 networks of less than 48 bits: so many have room */
+#define FULL 4096 /* capacity for IPv6 networks shorter than 48 bits */
 
-/* A network finds no room until those that it replaces have left, and it comes before them. They
- * leave nevertheless; and it is not counted as one that is there. */
+/* A network does not fit until those that it replaces have left, and it comes before them. They
+ * leave nevertheless, and it is not counted as present. */
 static void test_a_full_map(void **state)
 {
 	static struct sy_blocked list[FULL];

@@ -297,7 +297,7 @@ static void test_successors_replace_and_cleanup_removes(void **state)
 		filters_expect("lo", "egress", 1);
 	}
 	sh("test $(cat /proc/sys/net/ipv4/conf/lo/accept_local) = 1");
-	/* The hook stays if it has a filter of someone else. */
+	/* The hook stays if it has another program's filter. */
 	sh("tc filter add dev p0 egress bpf da bytecode '1,6 0 0 0,'");
 	sy_claims_close(*state);
 	assert_int_equal(sy_kernel_cleanup(NULL, NULL, &err), 0);

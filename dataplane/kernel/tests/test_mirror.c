@@ -254,8 +254,7 @@ static bool all_packets_are_refused(const void *unused)
 	return topology->all_refused;
 }
 
-/* More rules than are kept: those without a slot concern packets that the last kept one does not.
- */
+/* More rules than slots: the last one is widened to packets of those without a slot. */
 static void test_many_rules_concern_all_packets(void **state)
 {
 	mirror_start();

@@ -164,7 +164,7 @@ static bool neigh_is_permanent(const char *text)
 	return sh_ok("ip neigh show %s dev near0 | grep -q PERMANENT", text);
 }
 
-/* All that the mirror was told so far has been handled: the answer for this one comes last. */
+/* Everything sent to the mirror so far was handled: the reply for this one comes last. */
 static void answers_await(int ifindex)
 {
 	struct sy_addr last = addr_of("192.0.2.3");
@@ -176,7 +176,7 @@ static void answers_await(int ifindex)
 	assert_int_equal(sy_mirror_neigh_release(topology->mirror, ifindex, &last), 0);
 }
 
-/* Nobody answers ARP for it: whoever has set it knows why. */
+/* No host answers ARP for it: an administrator has set it. */
 static void test_permanent_neighbours_stay(void **state)
 {
 	int ifindex = (int)if_nametoindex("near0");
@@ -186,7 +186,7 @@ static void test_permanent_neighbours_stay(void **state)
 	sh("ip neigh add 192.0.2.50 dev near0 lladdr 02:00:00:00:00:05 nud permanent; "
 	   "ip neigh add 2001:db8::50 dev near0 lladdr 02:00:00:00:00:05 nud permanent");
 	mirror_start();
-	for (unsigned i = 0; i < 3; i++) { /* also if it is asked again */
+	for (unsigned i = 0; i < 3; i++) { /* also if it is requested again */
 		assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &fixed4), 0);
 		assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &fixed6), 0);
 		answers_await(ifindex);
@@ -208,25 +208,25 @@ static void test_permanent_neighbours_stay(void **state)
 	assert_int_equal(sy_mirror_neigh_release(topology->mirror, ifindex, &fixed6), 0);
 	assert_true(neigh_is_permanent("2001:db8::50"));
 
-	/* Released before anybody knows what it is. */
+	/* released before its kind is known */
 	assert_int_equal(sy_mirror_neigh_manage(topology->mirror, ifindex, &fixed6), 0);
 	assert_int_equal(sy_mirror_neigh_release(topology->mirror, ifindex, &fixed6), 0);
 	answers_await(ifindex);
 	assert_true(neigh_is_permanent("2001:db8::50"));
 
-	/* Removed by hand, it is a neighbour like others. */
+	/* deleted, it is a neighbour like others */
 	sh("ip neigh del 192.0.2.50 dev near0");
 	pump_until(neigh_is, (&(struct expected_neigh){"192.0.2.50", false, true}));
 	assert_true(neigh_is_managed("192.0.2.50"));
 
-	/* Set in its place at once: the mirror hears of the end of the one before it, too late. */
+	/* replaced at once: the mirror gets the deletion of the previous one too late */
 	sh("printf 'neigh del 192.0.2.50 dev near0\nneigh add 192.0.2.50 dev near0 lladdr "
 	   "02:00:00:00:00:05 nud permanent\n' | ip -batch -");
 	answers_await(ifindex);
 	assert_true(neigh_is_permanent("192.0.2.50"));
 }
 
-/* One that the host has by its own traffic is kept alive like those that are asked for. */
+/* A neighbour that the host itself uses is kept resolved like those that were requested. */
 static void test_known_neighbours_are_managed(void **state)
 {
 	int ifindex = (int)if_nametoindex("near0");

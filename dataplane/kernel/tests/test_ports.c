@@ -61,8 +61,7 @@ static void test_ports(void **state)
 	ports_are_published(SY_DIRECTOR_GENERIC, VIP6);
 }
 
-/* What a packet to this port of the VIP meets: the program's answer to a test
- * run. */
+/* The program's verdict, by a test run, on a packet to this port of the VIP. */
 static bool port_is_dropped(const char *vip, uint8_t proto, uint16_t port)
 {
 	struct sy_director_stats before = stats();
@@ -86,8 +85,7 @@ static bool port_is_dropped(const char *vip, uint8_t proto, uint16_t port)
 	return dropped;
 }
 
-/* More ranges than the program compares: the nearest are joined, so that it
- * drops less. */
+/* More ranges than the program compares: the nearest are joined, so that it drops less. */
 static void test_many_ports(void **state)
 {
 	struct sy_port_range range[400], all = {1, UINT16_MAX, 17};
@@ -130,7 +128,7 @@ static void test_many_ports(void **state)
 	assert_true(port_is_dropped(VIP6, 17, 0));
 }
 
-/* A successor knows the ports from the maps, until it says otherwise. */
+/* A successor has the ports from the maps until it sets others. */
 static void test_ports_outlive_a_process(void **state)
 {
 	struct sy_addr addr = addr_of(VIP4);

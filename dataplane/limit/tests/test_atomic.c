@@ -12,7 +12,7 @@
 
 #include <rte_lcore.h>
 
-/* Between reading and writing a level another thread may run: who is not alone gets noticed. */
+/* Another thread may run between reading and writing a level: shared use is detected. */
 #define SY_LIMIT_STEP() sched_yield()
 #include "sy_limit.h"
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Orders in which threads can reach a shared bucket. Each thread is a coroutine that stops before
- * every access to what threads share. A schedule is the list of who runs next. In each, no unit may
- * be created, and none may be lost: what passed and what is left make up what there was.
+ * Orders in which threads can access a shared bucket. Each thread is a coroutine that stops before
+ * every access to shared memory. A schedule is the sequence of threads to run. In each, no unit may
+ * be created or lost: units passed plus units left equal the initial ones.
  *
- *   all orders    of two threads that take twice, of three that take once, and with the locks of
- *                 three that take twice: one schedule after the other, to its end. A thread that
- *                 waits for a lock does not run: it would change nothing
- *   random ones   of three threads that take twice; those that wait for a lock run, too
+ *   all orders    of two threads that charge twice, of three that charge once, and with the locks
+ * of three that charge twice: one schedule after the other, to its end. A thread that waits for a
+ * lock does not run: it would change nothing random ones   of three threads that charge twice;
+ * those that wait for a lock run too
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,17 +40,17 @@ struct thread {
 static struct {
 	struct thread thread[THREADS];
 	ucontext_t scheduler;
-	unsigned threads, now; /* who runs */
+	unsigned threads, now; /* threads; the one that runs */
 	enum sy_limit_engine engine;
 	struct sy_limit_rate rate;
 	struct sy_limit limit;
-	uint64_t cost[THREADS][2]; /* what each thread takes */
+	uint64_t cost[THREADS][2]; /* units that each thread charges */
 	unsigned takes;            /* of each thread */
-	bool refunds;              /* the first thread gives its first units back */
-	bool skips_waiting;        /* who waits for the lock does not run */
+	bool refunds;              /* the first thread refunds its first units */
+	bool skips_waiting;        /* threads that wait for the lock do not run */
 	unsigned holder;           /* of the lock, while it is locked */
 	unsigned choice[STEPS], choices[STEPS], steps;
-	unsigned longest; /* turns of a schedule, so far */
+	unsigned longest; /* steps of the longest schedule so far */
 } run;
 
 static void limit_step(void)
@@ -114,8 +114,8 @@ static void threads_begin(void)
 	}
 }
 
-/* Runs the schedule: the choices that are given, and the first thread from there on. Beyond STEPS
- * threads take turns, so that nobody waits for a lock for ever. */
+/* Runs the schedule: the given choices, and the first thread from there on. Beyond STEPS threads
+ * alternate, so that none waits for a lock for ever. */
 static void threads_run(void)
 {
 	unsigned who[THREADS], count, turn = 0;
@@ -227,12 +227,12 @@ static void check_all(enum sy_limit_engine engine, unsigned threads, unsigned ta
 		print_message("engine %u: %u threads, %u takes: %u orders, %u turns\n", engine,
 		              threads, takes, schedules, run.longest);
 		assert_int_equal(broken, 0);
-		/* More than there are orders of whole takes. */
+		/* more than the orders of whole charges */
 		assert_true(schedules > (threads == 3 && takes == 2 ? 90 : 6));
 	}
 }
 
-/* Together they want more than there is, so the order decides who gets it. */
+/* Together they need more than there is, so the order decides which succeed. */
 static void test_two_threads(void **state)
 {
 	(void)state;

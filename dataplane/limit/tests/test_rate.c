@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A bucket over a long time passes what its rate says, to the unit, at every rate. */
+/* Over a long time, a bucket passes exactly its rate, at every rate. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -95,7 +95,7 @@ static void test_bounds(void **state)
 
 /* ---- buckets --------------------------------------------------------------------------------- */
 
-/* Takes all that is left at a time, to the unit. */
+/* Charges all credit at a time, to the unit. */
 static uint64_t drain(struct sy_limit *l, const struct sy_limit_rate *r, uint64_t now)
 {
 	uint64_t taken = 0, volume = sy_limit_volume(r, now);
@@ -188,7 +188,7 @@ static void test_peek(void **state)
 	sy_limit_init(&l, &r, 0, START);
 	assert_true(sy_limit_peek(&l, &r, volume, 1500));
 	assert_false(sy_limit_peek(&l, &r, volume, 1501));
-	assert_int_equal(sy_limit_credit(&l, &r, volume), 1500); /* nothing was taken */
+	assert_int_equal(sy_limit_credit(&l, &r, volume), 1500); /* nothing was charged */
 	assert_true(sy_limit_charge(&l, SY_LIMIT_ATOMIC, &r, NULL, volume, 1000));
 	assert_true(sy_limit_peek(&l, &r, volume, 500));
 	assert_false(sy_limit_peek(&l, &r, volume, 501));

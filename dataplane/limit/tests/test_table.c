@@ -38,7 +38,7 @@ static enum sy_limit_answer take(struct sy_limit_table *t, const struct sy_limit
 	return sy_limit_table_charge(t, r, &k, sy_limit_volume(r, now), cost, &place);
 }
 
-/* Other threads, each of which takes a unit of this key just before a bucket is swapped. */
+/* Other threads, each of which charges this key just before a bucket is swapped. */
 static struct {
 	struct sy_limit_table *table;
 	const struct sy_limit_rate *rate;
@@ -76,7 +76,7 @@ static void test_races(void **state)
 	sy_limit_table_destroy(t);
 }
 
-/* Random packets of 300 keys answer as 300 buckets would, in a table with room for all. */
+/* Random packets of 300 keys behave as with 300 buckets, in a table with space for all. */
 static void test_model(void **state)
 {
 	enum { KEYS = 300, PACKETS = 200000 };
@@ -88,7 +88,7 @@ static void test_model(void **state)
 	for (unsigned i = 0; i < KEYS; i++)
 		sy_limit_init(&alone[i], &r, 0, now);
 	for (unsigned n = 0; n < PACKETS; n++) {
-		/* Pauses let all buckets become full, and so their places free. */
+		/* during pauses all buckets become full, so their entries are free */
 		now += n % 50000 ? random_next() % 100000 : SECOND;
 		unsigned key = (unsigned)(random_next() % KEYS);
 		uint64_t cost = 64 + random_next() % 1437, volume = sy_limit_volume(&r, now);
@@ -108,7 +108,7 @@ static void test_model(void **state)
 	sy_limit_table_destroy(t);
 }
 
-/* Never more keys than places. The others pass; once buckets are full again, they get places. */
+/* Never more keys than entries. The others pass; once buckets are full again, they get entries. */
 static void test_bounded(void **state)
 {
 	static const uint32_t sizes[] = {1, 3, 4, 5, 1000};
@@ -148,7 +148,7 @@ static void test_load(void **state)
 	sy_limit_table_destroy(t);
 }
 
-/* What docs/design/0032-limits.md says: a bucket, and what is shown of its client. */
+/* As docs/design/0032-limits.md says: bytes per bucket, and per client shown. */
 static void test_bytes(void **state)
 {
 	(void)state;

@@ -20,7 +20,7 @@ struct thread {
 	uint64_t local, passed, refused;
 };
 
-/* Time goes on by a microsecond with each packet, differently in each thread. */
+/* Time advances by a microsecond with each packet, independently in each thread. */
 static void *take_many(void *arg)
 {
 	struct thread *t = arg;
@@ -84,7 +84,7 @@ struct table_thread {
 	uint64_t passed[KEYS], refused, unlimited;
 };
 
-/* Also keys that come and go, whose buckets soon are full again. */
+/* Also keys that come and go, whose buckets are soon full again. */
 static void *table_charge_many(void *arg)
 {
 	struct table_thread *t = arg;

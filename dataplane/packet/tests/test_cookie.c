@@ -64,8 +64,8 @@ static void test_each_bit(void **state)
 	}
 }
 
-/* RFC 7323 5.4: the clock only goes forward. What is sent in the same millisecond, with the clock's
- * own time, is not older; the next one's cookie is not, either. */
+/* RFC 7323 5.4: the clock only advances. A segment with the clock's own time in the same
+ * millisecond is not older, nor is the next millisecond's cookie. */
 static void test_time_is_not_ahead(void **state)
 {
 	const uint64_t hash = UINT64_C(0xfffffff0) << 32; /* wraps early */
@@ -176,7 +176,7 @@ static void test_random_options(void **state)
 	}
 }
 
-/* What is built parses, has right checksums, and has the options that were asked for. */
+/* Built segments parse, have right checksums and the requested options. */
 static void test_segments(void **state)
 {
 	for (unsigned n = 0; n < 2 * 64; n++) {

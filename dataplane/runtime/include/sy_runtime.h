@@ -42,7 +42,7 @@ struct sy_burst;
 	X(CONFIG, "config", "the saved configuration")                                             \
 	X(WAIT, "wait", "upgrade: until the predecessor began to stop; packets flow")              \
 	X(RELEASE, "release", "upgrade: the predecessor finishes packets, seals its tables")       \
-	X(ACQUIRE, "acquire", "upgrade: locks, and changes accepted meanwhile")                          \
+	X(ACQUIRE, "acquire", "upgrade: locks, and changes accepted meanwhile")                    \
 	X(ADOPT, "adopt", "sessions: trusted, or each looked at")                                  \
 	X(BIND, "bind", "AF_XDP queues, once the kernel has freed them")                           \
 	X(START, "start", "workers' threads; from here on packets flow")                           \
@@ -611,14 +611,14 @@ struct sy_control_handler {
 	void (*gone)(void *ctx, struct sy_control_peer *peer);
 };
 
-#define SY_NOBODY UINT32_MAX /* no user or no group */
+#define SY_NO_ID UINT32_MAX /* no user or no group */
 
 /* Access control. 8 of the 32 connections are reserved for root, this process's user and the
  * agent's; every other user has at most 8. */
 struct sy_control_access {
-	uint32_t group; /* its members may connect, besides this process's user; SY_NOBODY: no group
+	uint32_t group; /* its members may connect, besides this process's user; SY_NO_ID: no group
 	                 */
-	uint32_t agent; /* the agent's user; SY_NOBODY: none */
+	uint32_t agent; /* the agent's user; SY_NO_ID: none */
 };
 
 /* A peer whose frame stalls for 10 s, or takes longer than 60 s, gets broken() and is closed. If

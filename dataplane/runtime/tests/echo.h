@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A pipeline that echoes UDP, and what its clients on the other end of a veth need. */
+/* A pipeline that echoes UDP, and clients on the other end of a veth. */
 #ifndef ECHO_H
 #define ECHO_H
 

@@ -27,7 +27,7 @@ struct pending {
 
 static unsigned requests, broken, gone, late;
 static char broken_text[200];
-static bool mute; /* takes requests and does not answer them */
+static bool mute; /* accept requests without a reply */
 
 static void pending_answer(void *ctx)
 {
@@ -73,7 +73,7 @@ static void on_gone(void *ctx, struct sy_control_peer *peer)
 	gone++;
 }
 
-static const struct sy_control_access access_own = {SY_NOBODY, SY_NOBODY};
+static const struct sy_control_access access_own = {SY_NO_ID, SY_NO_ID};
 static const struct sy_control_handler handler = {NULL, on_request, on_broken, on_gone};
 
 /* ---- the peers' side; nonblocking, and the runtime takes turns in between -------------------- */
@@ -244,7 +244,7 @@ static void test_slow(void **state)
 	uint64_t deadline = sy_clock_ns() + WAIT_NS;
 	size_t taken = 0;
 	memcpy(big, &head, 4);
-	for (unsigned quiet = 0; quiet < 50;) { /* until the socket takes no more */
+	for (unsigned quiet = 0; quiet < 50;) { /* until the socket is full */
 		ssize_t n = send(slow, big + taken % (4 + size), 4 + size - taken % (4 + size),
 		                 MSG_NOSIGNAL);
 		taken += n > 0 ? (size_t)n : 0;

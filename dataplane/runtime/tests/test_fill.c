@@ -113,8 +113,7 @@ static void packets_come(unsigned count)
 	__atomic_store_n(&rx_producer, rx_producer + count, __ATOMIC_RELEASE);
 }
 
-/* Whoever gets a short burst takes the ring for empty: also what has come since the last look is in
- * it. */
+/* A short burst means an empty ring: it has what has come since the last look. */
 static void test_a_short_burst_is_all(void **state)
 {
 	unsigned room;

@@ -71,7 +71,7 @@ static void test_too_large(void **state)
 	frame_free(&r);
 }
 
-/* An announced length alone takes no memory. */
+/* An announced length alone allocates no memory. */
 static void test_promise(void **state)
 {
 	struct frame_reader r = {0};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opening without taking, and releasing without losing packets, over ring ports. */
+/* Opening without acquiring, and releasing without losing packets, over ring ports. */
 #include <stdio.h>
 
 #include <rte_byteorder.h>
@@ -7,7 +7,7 @@
 
 #include "support.h"
 
-#define PACKETS 1500 /* fewer than the rings between workers hold */
+#define PACKETS 1500 /* fewer than the capacity of the rings between workers */
 
 static struct ring_port port;
 static struct sy_runtime *rt;

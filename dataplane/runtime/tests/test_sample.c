@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Samples of packets: none unasked, the wanted share of them, what they hold, and that they stay
- * within their bounds. The test's thread is the worker too, and moves its clock. */
+/* Samples of packets: none without a request, the requested share of them, their contents, and
+ * their bounds. The test's thread is the worker too, and moves its clock. */
 #include "support.h"
 
 #include "sy_sample.h"
@@ -51,7 +51,7 @@ static void inject(struct sy_runtime *rt, unsigned n, uint8_t first, uint16_t le
 	}
 }
 
-/* Takes all samples; out: the last of them. */
+/* Dequeues all samples; out: the last of them. */
 static unsigned take(struct sy_runtime *rt, struct sy_sample *out)
 {
 	unsigned count = 0;
@@ -71,7 +71,7 @@ static void test_none_unasked(void **state)
 	clock_set(rt, 2 * SECOND);
 	inject(rt, 10, 1, LENGTH);
 	assert_int_equal(take(rt, &one), 10);
-	clock_set(rt, 3 * SECOND); /* nobody has renewed it */
+	clock_set(rt, 3 * SECOND); /* the request was not renewed */
 	inject(rt, 10, 1, LENGTH);
 	assert_int_equal(take(rt, &one), 0);
 }
@@ -149,7 +149,7 @@ static int setup(void **state)
 	return 0;
 }
 
-/* Before each test: nobody wants samples. */
+/* Before each test: sampling is off. */
 static int quiet(void **state)
 {
 	struct sy_runtime *rt = *state;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Until when a worker has seen all packets, of those that another one hands over: who waits for one
- * of them must not give up while it lies in a ring. No worker runs by itself. */
+/* Until when a worker has processed all packets, including steered ones: a timeout must not expire
+ * while a packet is in a ring. No worker runs by itself. */
 #include "support.h"
 
 #define WORKERS 2
@@ -50,7 +50,7 @@ static void steer_out(unsigned count)
 	}
 }
 
-/* A turn in which its own queue has a packet as well. */
+/* A poll in which its own queue has a packet too. */
 static void turn(void)
 {
 	assert_int_equal(rte_ring_enqueue(ring[0].rx, packet()), 0);
@@ -74,7 +74,7 @@ static void test_what_lies_in_a_ring_is_not_seen(void **state)
 	assert_int_equal(sy_worker_seen_ns(w), w->now_ns);
 }
 
-/* More than a turn takes: the next ones take it. */
+/* more than a poll dequeues: the next ones do */
 static void test_a_ring_that_is_long(void **state)
 {
 	struct sy_worker *w = &rt->worker[0];

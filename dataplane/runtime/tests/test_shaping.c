@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A shaped port over rings: who owns its queues, changes while packets wait, the end. */
+/* A shaped port over rings: owners of its queues, changes while packets wait, the end. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -68,7 +68,7 @@ static void inject(struct sy_runtime *rt, unsigned flow)
 	sent++;
 }
 
-/* Takes what has come; each flow is in order. Frames without bytes are device_fill()'s. */
+/* Collects what has arrived; each flow is in order. Frames without bytes are device_fill()'s. */
 static void receive(void)
 {
 	struct rte_mbuf *m;
@@ -165,7 +165,7 @@ static void test_change(void **state)
 {
 	struct sy_runtime *rt = *state;
 	uint64_t deadline = sy_clock_ns() + WAIT_NS;
-	shape(rt, config(100000)); /* a packet takes 80 ms */
+	shape(rt, config(100000)); /* a packet needs 80 ms */
 	for (unsigned i = 0; i < 400; i++)
 		inject(rt, i % FLOWS);
 	await_waiting(rt, sent);
@@ -238,7 +238,7 @@ static void test_unshape(void **state)
 		runtime_poll(rt, deadline);
 }
 
-/* The device takes nothing more until receive(). */
+/* The device accepts nothing more until receive(). */
 static void device_fill(struct sy_runtime *rt)
 {
 	struct rte_mbuf *m;
@@ -326,7 +326,7 @@ static void test_quiesce(void **state)
 	assert_int_equal(received, before + 200);
 }
 
-/* A device that takes nothing more is not waited for. What it refuses is counted. */
+/* A full device is not waited for. What it refuses is counted. */
 static void test_quiesce_full(void **state)
 {
 	struct sy_runtime *rt = *state;
@@ -379,7 +379,7 @@ static void test_toggle(void **state)
 		assert_int_equal(drops(rt, i), 0);
 }
 
-/* Worker 1 works in the middle of worker 0's turn. */
+/* Worker 1 works in the middle of worker 0's poll. */
 static bool interrupted;
 
 static bool interrupt(struct sy_worker *w)
@@ -391,8 +391,8 @@ static bool interrupt(struct sy_worker *w)
 	return false;
 }
 
-/* No worker runs by itself. While the tree of worker 0 ends, worker 1 still gives it a packet;
- * later ones follow it there until it has left. */
+/* No worker runs by itself. While the tree of worker 0 ends, worker 1 still passes a packet to it;
+ * later ones follow until that has left. */
 static void test_order_after(void **state)
 {
 	struct sy_runtime *rt = *state;
@@ -411,7 +411,7 @@ static void test_order_after(void **state)
 	worker_poll(&w[1]);
 	receive();
 	assert_int_equal(received, 0);
-	shaping_tick(rt); /* so worker 1's sessions are still its own */
+	shaping_tick(rt); /* so worker 1 still owns its sessions */
 	assert_non_null(rt->port[0]->shaping.tree);
 	assert_false(w[1].queues_suffice);
 	worker_poll(&w[0]);
@@ -426,7 +426,7 @@ static void test_order_after(void **state)
 	assert_true(w[1].queues_suffice);
 }
 
-/* A turn of the owner takes many bursts from the others, but not all. */
+/* A poll of the owner dequeues many bursts from the others, but not all. */
 static void test_ring_bursts(void **state)
 {
 	struct sy_runtime *rt = *state;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Shaping is switched off while the port is offered more than a turn takes, or more than the device
- * takes. No worker runs by itself, and the time is the tests' own. */
+/* Shaping is switched off while the port gets more than a poll dequeues, or more than the device
+ * accepts. No worker runs by itself, and the tests set the time. */
 #include <stdlib.h>
 
 #include <sy_shaping.h>
 
 #include "support.h"
 
-#define END_NS UINT64_C(100000000) /* so long what the device refuses is kept */
-#define TURN   (4 * SY_BURST)      /* packets that a turn takes, if no other comes */
-#define LOAD   (TURN + SY_BURST)   /* packets that come between two turns */
+#define END_NS UINT64_C(100000000) /* how long refused packets stay pending */
+#define TURN   (4 * SY_BURST)      /* packets that a poll dequeues, if no other comes */
+#define LOAD   (TURN + SY_BURST)   /* packets that arrive between two polls */
 #define TURNS  50
 
 static struct ring_port ring;
@@ -31,7 +31,7 @@ static void shape(struct sy_runtime *rt)
 		fail_msg("%s", err.text);
 }
 
-/* As at the end of a turn that has received n packets. */
+/* As at the end of a poll that has received n packets. */
 static void turn(struct sy_runtime *rt, unsigned n)
 {
 	struct sy_worker *w = &rt->worker[0];
@@ -48,7 +48,7 @@ static void turn(struct sy_runtime *rt, unsigned n)
 	shaping_poll(w);
 }
 
-/* Takes what has come, in order. Frames without bytes are device_fill()'s. */
+/* Collects what has arrived, in order. Frames without bytes are device_fill()'s. */
 static void receive(void)
 {
 	struct rte_mbuf *m;
@@ -61,7 +61,7 @@ static void receive(void)
 	}
 }
 
-/* The device takes nothing more until receive(). */
+/* The device accepts nothing more until receive(). */
 static void device_fill(struct sy_runtime *rt)
 {
 	while (rte_ring_free_count(ring.tx) > 0) {
@@ -100,8 +100,8 @@ static void assert_ended(struct sy_runtime *rt)
 	assert_true(rt->worker[0].queues_suffice);
 }
 
-/* The device takes all, but more comes than a turn takes. Nothing is lost, and no turn takes all
- * that waits. */
+/* The device accepts all, but more arrives than a poll dequeues. Nothing is lost, and no poll
+ * dequeues everything. */
 static void test_load(void **state)
 {
 	struct sy_runtime *rt = *state;
@@ -124,8 +124,7 @@ static void test_load(void **state)
 	assert_int_equal(tx_failed(rt), 0);
 }
 
-/* The device is full for less than the time: what waits goes on waiting, and is not counted as
- * failed. */
+/* The device is full for less than the time: waiting packets remain, and do not count as failed. */
 static void test_full(void **state)
 {
 	struct sy_runtime *rt = *state;
@@ -150,8 +149,7 @@ static void test_full(void **state)
 	assert_int_equal(tx_failed(rt), failed);
 }
 
-/* The device takes nothing, and more comes all the time: after the time what it refuses is
- * dropped. */
+/* The device accepts nothing, and more arrives: after the time refused packets are dropped. */
 static void test_overload(void **state)
 {
 	struct sy_runtime *rt = *state;

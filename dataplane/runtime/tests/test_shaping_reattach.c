@@ -71,7 +71,7 @@ static void inject(struct sy_runtime *rt)
 	turns(rt);
 }
 
-/* Takes what has come, in order. */
+/* Collects what has arrived, in order. */
 static void receive(void)
 {
 	struct rte_mbuf *m;
@@ -151,7 +151,7 @@ static void test_fewer_queues(void **state)
 	await_all(rt);
 }
 
-/* Neither the worker that has the tree answers, nor then the one that is to have it. */
+/* Neither the present owner of the tree answers, nor then the future one. */
 static void test_no_answer(void **state)
 {
 	struct sy_runtime *rt = *state;

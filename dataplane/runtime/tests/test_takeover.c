@@ -114,7 +114,7 @@ static void answers_drain(const int fd[2 * SOCKETS], uint64_t *last)
 	}
 }
 
-/* Neighbours must know each other before losses are counted. */
+/* Neighbours must be resolved before losses are counted. */
 static void answer_await(int fd)
 {
 	char back[64];

@@ -108,7 +108,7 @@ static void ring_crowd(struct sy_worker *w, void *ctx)
 	}
 }
 
-/* A worker knows that another one's ring is still half full after a burst. */
+/* A worker detects that another one's ring is still half full after a burst. */
 static void test_crowded_ring(void **state)
 {
 	struct sy_runtime *rt = *state;
@@ -193,7 +193,8 @@ static void test_waiting(void **state)
 	adjacency_publish(rt, 0, &unsure, false);
 	struct adjacency *r =
 	        &rt->adjacencies->record[adjacency_find(rt->adjacencies, 0, &unsure.addr)];
-	r->requested_s = (uint32_t)(sy_clock_ns() / 1000000000u) + 3600; /* as if the kernel were asked */
+	r->requested_s =
+	        (uint32_t)(sy_clock_ns() / 1000000000u) + 3600; /* as if the kernel were asked */
 	r->managed = true;
 	for (unsigned i = 0; i < UNRESOLVED_HOP_MAX + 4; i++)
 		inject(rt, "10.0.0.50", 64);
@@ -327,7 +328,7 @@ static void test_rcu(void **state)
 		runtime_poll(rt, deadline);
 }
 
-/* What a worker runs for the control thread, and when the latter has heard of it. */
+/* A function posted to a worker, and when the control thread has learned of its end. */
 struct posted {
 	struct sy_worker_post post;
 	unsigned ran, done;
@@ -489,7 +490,8 @@ static void worker_note(struct sy_worker *w, void *ctx)
 	assert_int_equal(sched_getaffinity(0, sizeof(s->cpus), &s->cpus), 0);
 }
 
-/* Workers take the last CPUs. Those that leave none to the host are not ahead of its programs. */
+/* Workers use the last CPUs. Those that leave none to the host have no priority over its
+ * programs. */
 static void test_room_for_the_host(void **state)
 {
 	struct sy_runtime *rt = *state;

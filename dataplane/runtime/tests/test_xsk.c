@@ -44,7 +44,7 @@ static int client_socket(int family)
 	return fd;
 }
 
-/* Sends until answered: the first datagram may arrive before the address is taken. */
+/* Sends until answered: the first datagram may arrive before the address is claimed. */
 static bool client_request(int fd, uint32_t number)
 {
 	char text[1000] = {0}, back[1000];
@@ -180,7 +180,7 @@ static void idle_print(struct sy_runtime *rt)
 	              (double)(cpu_us() - cpu) * 1e5 / (double)(sy_clock_ns() - wall));
 }
 
-/* A forwarder takes the interface and is then killed. */
+/* A forwarder acquires the interface and is then killed. */
 static void predecessor_kill(const struct sy_runtime_options *o)
 {
 	int ready[2], status;

@@ -56,7 +56,7 @@ void line_run(struct line *l, uint64_t ns);
 void line_forget(struct line *l);
 /* Puts one packet of a flow. */
 enum sy_drop line_put(struct line *l, struct flow *f);
-/* Takes what may leave. */
+/* Receives the packets that may leave. */
 void line_receive(struct line *l);
 
 #endif

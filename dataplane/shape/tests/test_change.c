@@ -54,7 +54,7 @@ static struct sy_shape_config *any_config(void)
 {
 	static const char *const names[] = {"a", "b", "c", "d"};
 	struct sy_shape_config *c = line_config((uint64_t)(1 + rand() % 10) * 100 * MBIT);
-	/* A class that is new takes over packets of flows that still wait elsewhere: not here. */
+	/* A new class takes over packets of flows that still wait elsewhere: not here. */
 	line_class(c, "voice", (uint8_t)(rand() % 8), 1, 46);
 	line_class(c, "bulk", (uint8_t)(rand() % 8), 3, 8);
 	for (unsigned t = 0; t < 4; t++) {
@@ -116,7 +116,7 @@ static void test_removed(void **state)
 	line_close(&l);
 }
 
-/* Changing a rate all the time gives nobody more. */
+/* Changing a rate all the time yields no extra credit. */
 static void test_credit_stays(void **state)
 {
 	struct line l;

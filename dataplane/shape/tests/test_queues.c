@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Full queues, early drops, room for all, refused configurations. */
+/* Full queues, early drops, capacity for all, refused configurations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ static void test_full(void **state)
 	line_close(&l); /* frees what waits */
 }
 
-/* However many queues are long, another one finds room. */
+/* However many queues are long, another one has space. */
 static void test_room(void **state)
 {
 	struct line l;
@@ -50,7 +50,7 @@ static void test_room(void **state)
 	line_close(&l);
 }
 
-/* What is held elsewhere is not there for queues, but for a few packets. */
+/* Packets held by the device reduce the capacity, except for a few packets. */
 static void test_hold(void **state)
 {
 	struct line l = {.now_ns = 1000 * MS};

@@ -74,7 +74,7 @@ static void test_bounds(void **state)
 	line_close(&l);
 }
 
-/* Each level keeps its maximum, and what it leaves is for others. */
+/* Each level respects its maximum; the rest is for others. */
 static void test_maximum(void **state)
 {
 	struct line l;
@@ -183,8 +183,8 @@ static void test_priority(void **state)
 	line_close(&l);
 }
 
-/* A high class waits for the frame under way, also beside guaranteed rates of others, which get
- * them nevertheless. */
+/* A high class waits for the frame being sent, even beside guaranteed rates of others, which they
+ * get nevertheless. */
 static void test_priority_and_guarantee(void **state)
 {
 	struct line l;
@@ -204,7 +204,7 @@ static void test_priority_and_guarantee(void **state)
 	line_close(&l);
 }
 
-/* A guaranteed rate is kept beside a flood of a higher class. */
+/* A guaranteed rate holds beside a flood of a higher class. */
 static void test_guaranteed_beside_flood(void **state)
 {
 	struct line l;
@@ -220,7 +220,7 @@ static void test_guaranteed_beside_flood(void **state)
 	line_close(&l);
 }
 
-/* A service whose high class sends now and then keeps its turn for the others. */
+/* A service whose high class sends now and then keeps its round for the others. */
 static void test_turn_is_kept(void **state)
 {
 	struct line l;
