@@ -112,7 +112,9 @@ def listed(stage, service, told):
     return None
 
 
-@pytest.mark.drops("no-local-port", "table-full", "session-evicted", "embryonic-evicted", "overload")
+@pytest.mark.drops(
+    "no-local-port", "table-full", "session-evicted", "embryonic-evicted", "overload"
+)
 def test_report_names_one_network_or_says_spoofed(stage):
     """A flood from one network is reported with that network, random addresses as spoofed."""
     wait_for_usual(stage.steelyard)

@@ -92,7 +92,8 @@ def test_upgrade_after_an_upgrade_trusts_the_tables(stage):
 def test_phases_of_a_start_are_reported(stage):
     """Each took no longer than the command that waited for all of them."""
     steelyard = stage.steelyard
-    for way, wanted in (("stopped", {"eal", "tables", "bind"}), ("upgraded", {"release", "acquire"})):
+    phases = {"stopped": {"eal", "tables", "bind"}, "upgraded": {"release", "acquire"}}
+    for way, wanted in phases.items():
         began = time.monotonic_ns()
         replace_forwarder(steelyard, way)
         steelyard.wait_in_sync()

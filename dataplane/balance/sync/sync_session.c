@@ -20,7 +20,7 @@ struct __attribute__((packed)) state {
 };
 _Static_assert(sizeof(struct state) == 14, "a wire format");
 
-/* The cold half's bytes before `commit` mean what session.h and session_join.h say. */
+/* The cold half's bytes before `commit` mean what session.h and session_splice.h say. */
 struct __attribute__((packed)) pair {
 	struct sy_addr client;
 	uint16_t client_port;
