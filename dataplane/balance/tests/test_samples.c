@@ -145,7 +145,7 @@ static void test_no_request_no_samples(void **state)
 	for (unsigned i = 0; i < f->harness.rt->workers; i++)
 		sample_round(&f->harness.rt->worker[i]);
 	packets(f, 700, 4);
-	assert_int_equal(sy_samples_count(f->harness.rt).taken, 4);
+	assert_int_equal(sy_samples_count(f->harness.rt).enqueued, 4);
 	assert_int_equal(fetch_count(f, &ask), 0);
 }
 
