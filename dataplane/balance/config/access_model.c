@@ -274,7 +274,7 @@ static int deletions_check(struct sy_balance *b, struct sy_error *err)
 			return sy_fail(err, EINVAL, "access list %s names a deleted access set",
 			               m->now.list[id]->name);
 	if (m->now.global && !m->now.list[m->now.global - 1])
-		return sy_fail(err, EINVAL, "a deleted access list is asked for all services");
+		return sy_fail(err, EINVAL, "a deleted access list applies to all services");
 	for (uint32_t id = 0; id < services->service_ids.fresh; id++) {
 		const struct model_service *s = services->service[id];
 		if (s && s->policy.access && !m->now.list[s->policy.access - 1])

@@ -153,7 +153,7 @@ static void test_service_list(void **state)
 	delete_access_list(&c, "few");
 	flows_check_refused(f, &c, "names a deleted access list");
 	delete_access_list(&c, "edge");
-	flows_check_refused(f, &c, "is query for all services");
+	flows_check_refused(f, &c, "applies to all services");
 	check_dropped(f, 0, 5002, 1, SY_DROP_ACL_DROP); /* as before the refused changes */
 	name_list(f, 0, "");
 	assert_true(is_accepted(f, 0, 5003, 1));
@@ -323,8 +323,8 @@ static void test_established(void **state)
 	struct changes c = {0};
 	struct flow flow;
 	flow_open(f, &flow, 0, 8000);
-	put_access_list(&c, "closed", DROP);
-	put_global_access(&c, "closed");
+	put_access_list(&c, "no-client", DROP);
+	put_global_access(&c, "no-client");
 	flows_commit(f, &c);
 	flow_check(f, &flow);
 	check_dropped(f, 0, 8001, 0x101, SY_DROP_ACL_DROP);
