@@ -155,7 +155,7 @@ static void balancer_receives(struct check *k, struct topology *x, const struct 
 	frame_tcp(&in, &k->f->rng, client ? &k->client : &m->tuple, &s, m->len);
 	memcpy(in.bytes + in.len - m->len, m->data, m->len);
 	frame_fix_l4(&in);
-	memset(&bw->own, 0, sizeof(bw->own));
+	memset(&bw->originated, 0, sizeof(bw->originated));
 	assert_true(harness_inject(&k->f->harness, client ? HARNESS_WAN : HARNESS_LAN, in.bytes,
 	                           in.len));
 	harness_poll(&k->f->harness);
