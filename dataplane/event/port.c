@@ -6,9 +6,10 @@
 
 #include "event.h"
 
-#define SEND_TRIES   4
-#define FINISH_TRIES 64 /* tries to return events: the device has space for them after it has run  \
-	                 */
+#define SEND_TRIES 4
+#define FINISH_TRIES                                                                               \
+	64 /* tries to return events: the device has space for them after it has run               \
+	    */
 
 void device_work(struct sy_event *event)
 {

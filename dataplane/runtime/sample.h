@@ -20,9 +20,9 @@ struct sampling {
 struct sampler {
 	uint32_t one_in[SY_SAMPLE_KINDS]; /* as last read; 0: none */
 	uint64_t random;
-	uint64_t second;      /* second of the worker's clock */
-	uint32_t dropped;     /* samples of dropped packets in that second */
-	uint32_t head;        /* samples enqueued so far. Reader: control thread, acquire */
+	uint64_t second;         /* second of the worker's clock */
+	uint32_t dropped;        /* samples of dropped packets in that second */
+	uint32_t head;           /* samples enqueued so far. Reader: control thread, acquire */
 	uint64_t enqueued, lost; /* readers: control thread, relaxed */
 	struct sy_sample *place;
 	uint32_t tail

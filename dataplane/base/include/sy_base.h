@@ -53,8 +53,8 @@ void sy_log(enum sy_log_level level, const char *area, const char *fmt, ...) SY_
 /* Excludes whole pages from core dumps: for keys that outlive the process. Copies elsewhere, as on
  * the stack, are wiped. */
 void sy_secret_pages(void *pages, size_t len);
-/* Overwrites memory; the compiler cannot omit it. Not by a library function: the linker would pull in
- * libbsd, which the forwarder does not need otherwise. */
+/* Overwrites memory; the compiler cannot omit it. Not by a library function: the linker would pull
+ * in libbsd, which the forwarder does not need otherwise. */
 static inline void sy_secret_wipe(void *secret, size_t len)
 {
 	memset(secret, 0, len);

@@ -45,7 +45,7 @@ unsigned sy_samples_dequeue(struct sy_runtime *rt, unsigned worker, struct sy_sa
 /* Totals of all workers since the start. */
 struct sy_sample_counts {
 	uint64_t enqueued; /* enqueued */
-	uint64_t lost;  /* not enqueued: the ring was full, or SY_SAMPLE_DROPS exceeded */
+	uint64_t lost;     /* not enqueued: the ring was full, or SY_SAMPLE_DROPS exceeded */
 };
 struct sy_sample_counts sy_samples_count(const struct sy_runtime *rt);
 
