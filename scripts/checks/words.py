@@ -27,10 +27,6 @@ RETIRED = {
 # Folder or file: retired words that it still uses.
 PENDING = {
     "bench": "desk",
-    "dataplane/balance": "admit admits admitted keeper mend nobody proven shed somebody unproven",
-    "dataplane/base": "unproven",
-    "dataplane/event": "nobody",
-    "dataplane/forwarder": "nobody",
     "dataplane/hook": "nobody somebody",
     "dataplane/preload": "admit admits admitted keeper nobody",
     "dataplane/sockets": "desk desks nobody",
