@@ -218,6 +218,41 @@ def held6(place):
         yield one
 
 
+def imap(place, address):
+    got = place.curl(f"imap://{place.at(address)}/", "--user", "user:secret")
+    assert "INBOX" in got, got
+
+
+DOVECOT = """\
+base_dir = {dir}/run
+state_dir = {dir}/state
+log_path = /dev/stderr
+protocols = imap
+ssl = no
+disable_plaintext_auth = no
+mail_location = maildir:{dir}/mail
+import_environment = TZ LD_PRELOAD STEELYARD_RUN
+default_login_user = nobody
+default_internal_user = nobody
+passdb {
+    driver = static
+    args = password=secret
+}
+userdb {
+    driver = static
+    args = uid=nobody gid=nogroup home={dir}
+}
+service imap-login {
+    chroot =
+    inet_listener imap {
+        port = {port}
+    }
+    inet_listener imaps {
+        port = 0
+    }
+}
+"""
+
 PROGRAMS = (
     Program(
         "sshd",
@@ -300,12 +335,16 @@ PROGRAMS = (
     Program(
         "dovecot",
         7370,
-        ("dovecot", "-F"),
-        {},
-        notes={
-            "serves": "no: its first process waits at the listener until a client comes, and leaves"
-            " accept() to a child: what has come to the first one's stack is reset"
+        ("dovecot", "-F", "-c", "{dir}/conf"),
+        {
+            "serves": left_to_linux(imap),
         },
+        notes={
+            "serves": "Linux: its first process waits at the listener until a client comes, and"
+            " leaves accept() to a child, which gets the connection; import_environment in its"
+            " configuration has to name LD_PRELOAD and STEELYARD_RUN"
+        },
+        files={"conf": DOVECOT},
     ),
     Program(
         "iperf3",
