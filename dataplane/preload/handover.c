@@ -26,7 +26,9 @@ static struct {
 } handover = {.inbox = -1, .workers = 1};
 
 struct header {
-	uint32_t first; /* who got it from its queue */
+	uint16_t first;   /* the worker that received it from its queue */
+	uint16_t retired; /* 1: a worker has just ended its listener: Linux's TCP may have the
+	                     connection by now, so it gets no reset */
 };
 
 void handover_open(const struct message_answer *c, int inbox, const int *outbox)
@@ -82,10 +84,14 @@ static enum whose whose_is(struct rte_mbuf *m, struct sy_view *v)
 	return known ? OURS : STRAY;
 }
 
-/* What finds no place is lost, and comes again. */
-static void pass_to(struct rte_mbuf *m, uint32_t first, uint32_t worker)
+static struct header own_header(void)
 {
-	struct header h = {first};
+	return (struct header){.first = (uint16_t)handover.worker};
+}
+
+/* What finds no place is lost, and comes again. */
+static void pass_to(struct rte_mbuf *m, struct header h, uint32_t worker)
+{
 	struct iovec iov[] = {{&h, sizeof(h)}, {rte_pktmbuf_mtod(m, void *), m->data_len}};
 	struct msghdr message = {.msg_iov = iov, .msg_iovlen = 2};
 
@@ -93,9 +99,9 @@ static void pass_to(struct rte_mbuf *m, uint32_t first, uint32_t worker)
 	rte_pktmbuf_free(m);
 }
 
-static void pass_on(struct rte_mbuf *m, uint32_t first)
+static void pass_on(struct rte_mbuf *m, struct header h)
 {
-	pass_to(m, first, (handover.worker + 1) % handover.workers);
+	pass_to(m, h, (handover.worker + 1) % handover.workers);
 }
 
 /* All fragments of a datagram come together at one worker, whichever queues they come by. */
@@ -106,9 +112,9 @@ static uint32_t part_worker(const struct sy_view *v)
 	return (h * 2654435761u >> 16) % handover.workers;
 }
 
-/* Consumes the packet unless it is this worker's. first: the worker that got it from its queue.
+/* Consumes the packet unless it is this worker's. h: as it came.
  * Returns NULL, or what the stack receives. */
-static struct rte_mbuf *sort(struct rte_mbuf *m, uint32_t first, bool from_queue, uint64_t now_ns)
+static struct rte_mbuf *sort(struct rte_mbuf *m, struct header h, bool from_queue, uint64_t now_ns)
 {
 	struct sy_view v;
 	enum whose whose = whose_is(m, &v);
@@ -116,19 +122,26 @@ static struct rte_mbuf *sort(struct rte_mbuf *m, uint32_t first, bool from_queue
 	if (SY_UNLIKELY(whose == PART)) {
 		uint32_t worker = part_worker(&v);
 		if (worker != handover.worker) {
-			pass_to(m, handover.worker, worker);
+			pass_to(m, own_header(), worker);
 			return NULL;
 		}
 		m = sy_stack_reassemble(runner.stack, m, now_ns);
 		if (!m)
 			return NULL;
 		whose = whose_is(m, &v);
-		first = handover.worker;
+		h = own_header();
 		from_queue = true;
 	}
-	if (whose != STRAY || (!from_queue && first == handover.worker))
+	if (whose != STRAY)
 		return m;
-	pass_on(m, first);
+	h.retired |= sy_stack_has_retired(runner.stack, &v.tuple.dst, v.tuple.dport);
+	if (from_queue || h.first != handover.worker) {
+		pass_on(m, h);
+		return NULL;
+	}
+	if (!h.retired)
+		return m;
+	rte_pktmbuf_free(m);
 	return NULL;
 }
 
@@ -139,7 +152,7 @@ unsigned handover_give(struct rte_mbuf **m, unsigned count)
 	if (handover.workers == 1)
 		return count;
 	for (unsigned i = 0; i < count; i++) {
-		struct rte_mbuf *one = sort(m[i], handover.worker, true, runner.now_ns);
+		struct rte_mbuf *one = sort(m[i], own_header(), true, runner.now_ns);
 		if (one)
 			m[kept++] = one;
 	}
@@ -167,7 +180,7 @@ unsigned handover_take(struct rte_mbuf **m, unsigned most, uint64_t now_ns)
 		}
 		read++;
 		rte_pktmbuf_append(one, (uint16_t)((size_t)n - sizeof(h)));
-		one = sort(one, h.first, false, now_ns);
+		one = sort(one, h, false, now_ns);
 		if (one)
 			m[count++] = one;
 	}

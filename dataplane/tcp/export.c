@@ -16,6 +16,11 @@ int sy_stack_retire(struct sy_stack *s, sy_stack_id listener)
 	return 0;
 }
 
+bool sy_stack_has_retired(const struct sy_stack *s, const struct sy_addr *addr, uint16_t port)
+{
+	return listener_is_retired(s, addr, port);
+}
+
 static void bytes_copy(const struct receive_buffer *b, uint8_t *out)
 {
 	for (const struct rte_mbuf *m = b->first; m; m = m->next) {

@@ -255,6 +255,8 @@ struct sy_stack_export {
  * until sy_stack_close(). Until then the stack drops segments to this address and port that belong
  * to no connection: it sends no reset, as they may be for another TCP of this host. */
 int sy_stack_retire(struct sy_stack *s, sy_stack_id listener);
+/* Has a listener of this address and port been retired, and not been closed yet? */
+bool sy_stack_has_retired(const struct sy_stack *s, const struct sy_addr *addr, uint16_t port);
 /* Copies what has arrived to `bytes`, and changes nothing. Fails with -ENOTCONN if an end has sent
  * its last byte, with -EBUSY if this one has sent data that are not acknowledged, with -EMSGSIZE if
  * more than `max` bytes have arrived. Data that came out of order are left to the peer, which sends
