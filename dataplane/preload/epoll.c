@@ -41,7 +41,7 @@ struct set {
 	int fd;
 	struct queue queue[SY_PRIORITIES];
 	uint64_t kernel_ns; /* when the kernel was asked */
-	int bell;           /* nested: readable while a watch may be ready; -1: not nested */
+	int wakeup;         /* nested: readable while a watch may be ready; -1: not nested */
 	struct set *next;
 };
 
@@ -135,8 +135,8 @@ static void set_notify(struct set *set)
 	uint64_t one = 1;
 
 	object_notify(&set->o);
-	if (set->bell >= 0)
-		REAL(write)(set->bell, &one, sizeof(one));
+	if (set->wakeup >= 0)
+		REAL(write)(set->wakeup, &one, sizeof(one));
 }
 
 void sock_event(struct sock *s)
@@ -163,7 +163,7 @@ static void set_add_own(const struct set *set, int fd)
 void sets_started(void)
 {
 	for (struct set *set = all_sets; set; set = set->next)
-		if (set->bell >= 0)
+		if (set->wakeup >= 0)
 			set_add_own(set, gate_fd());
 }
 
@@ -172,8 +172,8 @@ void sets_forked(void)
 {
 	for (struct set *set = all_sets; set; set = set->next) {
 		set->o.links = NULL;
-		table_disown(set->bell);
-		set->bell = -1;
+		table_disown(set->wakeup);
+		set->wakeup = -1;
 	}
 }
 
@@ -185,7 +185,7 @@ static struct set *set_make(int fd)
 		return NULL;
 	set->o.kind = OBJECT_EPOLL;
 	set->fd = fd;
-	set->bell = -1;
+	set->wakeup = -1;
 	set->next = all_sets;
 	all_sets = set;
 	table_put(fd, &set->o);
@@ -215,9 +215,9 @@ void set_nest(int fd, int outer)
 	struct set *set = table_set(fd);
 	if (!set && fresh)
 		set = set_make(fd);
-	if (set && set->bell < 0) {
-		set->bell = table_own(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
-		set_add_own(set, set->bell);
+	if (set && set->wakeup < 0) {
+		set->wakeup = table_own(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
+		set_add_own(set, set->wakeup);
 		set_add_own(set, gate_fd());
 	}
 	runner_unlock();
@@ -288,7 +288,7 @@ void set_end(struct set *set)
 	while (*at != set)
 		at = &(*at)->next;
 	*at = set->next;
-	table_disown(set->bell);
+	table_disown(set->wakeup);
 	free(set);
 }
 
@@ -503,8 +503,8 @@ static void set_leave(struct set *set, struct wait *wait)
 	wait_leave(wait);
 	for (unsigned i = 0; i < SY_PRIORITIES; i++)
 		left |= set->queue[i].first != NULL;
-	if (set->bell >= 0 && !left)
-		REAL(read)(set->bell, &count, sizeof(count));
+	if (set->wakeup >= 0 && !left)
+		REAL(read)(set->wakeup, &count, sizeof(count));
 	if (left && set->o.links)
 		object_notify(&set->o);
 }

@@ -28,7 +28,7 @@ static uint64_t timer_ns = NEVER; /* when the timer expires */
 static int gate = -1, rest = -1, timer = -1;
 
 static struct {
-	sem_t bell;
+	sem_t wakeup;
 	bool on, rings;
 	unsigned left;       /* leaders that have left: counted under the lock */
 	unsigned seen, idle; /* of these at the last look; looks since the last one has */
@@ -92,7 +92,7 @@ void gate_close(void)
 void watch_reset(void)
 {
 	watch.on = watch.rings = false;
-	sem_init(&watch.bell, 0, 0); /* the parent's helper thread waits there */
+	sem_init(&watch.wakeup, 0, 0); /* the parent's helper thread waits there */
 }
 
 void gate_timer_set(uint64_t due_ns)
@@ -118,9 +118,9 @@ void timer_seen(uint64_t now_ns)
 
 /* ---- the watch ------------------------------------------------------------------------------- */
 
-__attribute__((constructor)) static void bell_make(void)
+__attribute__((constructor)) static void doorbell_create(void)
 {
-	sem_init(&watch.bell, 0, 0);
+	sem_init(&watch.wakeup, 0, 0);
 }
 
 void watch_begin(void)
@@ -140,7 +140,7 @@ bool watch_rings(void)
 
 sem_t *watch_bell(void)
 {
-	return &watch.bell;
+	return &watch.wakeup;
 }
 
 void watch_sleep(uint64_t ns)
@@ -152,7 +152,7 @@ void watch_sleep(uint64_t ns)
 	if (__atomic_load_n(&watch.on, __ATOMIC_RELAXED))
 		nanosleep(&step, NULL);
 	else
-		sem_clockwait(&watch.bell, CLOCK_MONOTONIC, &t);
+		sem_clockwait(&watch.wakeup, CLOCK_MONOTONIC, &t);
 }
 
 static bool is_left(uint64_t now_ns)

@@ -7,7 +7,7 @@
 #include "preload.h"
 #include "real.h"
 
-static struct sy_hook_seat *seat;
+static struct sy_hook_agent *agent;
 static bool orphaned; /* the keeper has gone */
 
 static struct sy_hooks *table(void *ctx)
@@ -17,7 +17,7 @@ static struct sy_hooks *table(void *ctx)
 
 static void listener_place(sy_stack_id id, const struct sy_addr *addr, uint16_t port)
 {
-	unsigned hook = sy_hook_seat_of(seat, SY_HOOK_SEGMENT, addr, ntohs(port));
+	unsigned hook = sy_hook_agent_find(agent, SY_HOOK_SEGMENT, addr, ntohs(port));
 
 	if (id != SY_STACK_NONE)
 		sy_stack_segment_hook(runner.stack, id, hook);
@@ -25,7 +25,7 @@ static void listener_place(sy_stack_id id, const struct sy_addr *addr, uint16_t 
 
 void hooks_listen(const struct sock *s)
 {
-	if (!seat || !sy_hook_seat_rules(seat, SY_HOOK_SEGMENT, true))
+	if (!agent || !sy_hook_agent_overrides(agent, SY_HOOK_SEGMENT, true))
 		return;
 	listener_place(s->id, &s->local.addr, s->local.port);
 	listener_place(s->id_v4, &s->local.addr, s->local.port);
@@ -33,8 +33,8 @@ void hooks_listen(const struct sock *s)
 
 static void placed(void *ctx)
 {
-	unsigned packets = sy_hook_seat_of(seat, SY_HOOK_PACKET, NULL, 0);
-	unsigned segments = sy_hook_seat_of(seat, SY_HOOK_SEGMENT, NULL, 0);
+	unsigned packets = sy_hook_agent_find(agent, SY_HOOK_PACKET, NULL, 0);
+	unsigned segments = sy_hook_agent_find(agent, SY_HOOK_SEGMENT, NULL, 0);
 
 	sy_stack_packet_hook(runner.stack, packets);
 	sy_stack_segment_hook(runner.stack, SY_STACK_NONE, segments);
@@ -74,9 +74,9 @@ static unsigned connections(void *ctx, uint32_t *at, struct sy_hook_connection *
 
 int hooks_open(int socket, int page)
 {
-	const struct sy_hook_seat_owner owner = {table, placed, NULL, listens, tally, connections};
+	const struct sy_hook_agent_owner owner = {table, placed, NULL, listens, tally, connections};
 	const struct sy_hook_channel channel = {socket, page};
-	int rc = sy_hook_seat_open(&owner, &channel, &seat);
+	int rc = sy_hook_agent_open(&owner, &channel, &agent);
 
 	table_disown(page);
 	return rc;
@@ -84,20 +84,20 @@ int hooks_open(int socket, int page)
 
 void hooks_turn(void)
 {
-	if (seat && !orphaned)
-		sy_hook_seat_turn(seat);
+	if (agent && !orphaned)
+		sy_hook_agent_poll(agent);
 }
 
 void hooks_check(void)
 {
 	struct timespec none = {0};
 
-	if (!seat || orphaned)
+	if (!agent || orphaned)
 		return;
 	struct pollfd p = {.fd = runner.fd[runner.rx - 1]};
 	if (REAL(ppoll)(&p, 1, &none, NULL) <= 0 || !(p.revents & (POLLHUP | POLLERR)))
 		return;
-	orphaned = true; /* the seat stays: later listeners get their hook as before */
+	orphaned = true; /* the agent stays: later listeners get their hook as before */
 	runner.rx--;
 	gate_remove(p.fd);
 	table_disown(p.fd);
@@ -105,7 +105,7 @@ void hooks_check(void)
 
 void hooks_forget(void)
 {
-	sy_hook_seat_close(seat);
-	seat = NULL;
+	sy_hook_agent_close(agent);
+	agent = NULL;
 	orphaned = false;
 }

@@ -8,7 +8,7 @@
 
 #include <sys/types.h>
 
-#include <sy_hook_board.h>
+#include <sy_hook_registry.h>
 #include <sy_patience.h>
 
 #include "message.h"
@@ -22,7 +22,7 @@ struct keeper_options {
 	struct message_answer config; /* what every process is told */
 	unsigned queues;              /* of the interface */
 	const char *library;
-	const char *name; /* of the board's socket; NULL: the program's and a number */
+	const char *name; /* of the registry's socket; NULL: the program's and a number */
 };
 
 /* A worker's memory, and its sockets until they are its own (keeper_packets.c). */
@@ -45,7 +45,7 @@ void packets_release(struct packets *p);
 struct keeper {
 	struct keeper_options options;
 	struct steer *steer;
-	struct sy_hook_board *hooks;
+	struct sy_hook_registry *hooks;
 	int listener;
 	int inbox[MESSAGE_WORKERS][2]; /* of each worker: it reads from the first */
 	uint8_t secret[MESSAGE_SECRET];
@@ -80,7 +80,7 @@ struct peer {
 	bool binds;                     /* START has no answer yet: a queue is not free */
 	struct sy_patience patience;    /* for that */
 	struct message_answer answer;   /* to START */
-	int board;                      /* its number at the hooks' board; -1: none */
+	int registry;                   /* its number at the hooks' registry; -1: none */
 	struct sy_hook_channel channel; /* until it is its own */
 	struct port port[KEEPER_PORTS];
 	unsigned ports;

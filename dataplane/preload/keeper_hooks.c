@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Hooks of the program: those that it begins with, and the board where `steelyard hook` orders
+/* Hooks of the program: those that it begins with, and the registry where `steelyard hook` orders
  * others (docs/design/0046-hook-control.md). */
 #include <errno.h>
 #include <netinet/in.h>
@@ -12,13 +12,13 @@
 
 #include "keeper.h"
 
-static struct sy_hook_wish wish[SY_HOOKS]; /* of the command line */
-static unsigned wishes;
+static struct sy_hook_change change[SY_HOOKS]; /* of the command line */
+static unsigned changes;
 
 /* ---- the command line, as `steelyard run` writes it ---------------------------------------------
  */
 
-static int file_read(struct sy_hook_wish *w, const char *path, struct sy_error *err)
+static int file_read(struct sy_hook_change *w, const char *path, struct sy_error *err)
 {
 	FILE *f = fopen(path, "re");
 	struct stat st;
@@ -35,7 +35,7 @@ static int file_read(struct sy_hook_wish *w, const char *path, struct sy_error *
 }
 
 /* I=VALUE */
-static int param_read(struct sy_hook_wish *w, const char *text)
+static int param_read(struct sy_hook_change *w, const char *text)
 {
 	char *end;
 	unsigned long i = strtoul(text, &end, 10);
@@ -50,7 +50,7 @@ static int param_read(struct sy_hook_wish *w, const char *text)
 }
 
 /* [ADDRESS]#PORT; 0: the stack's own */
-static int place_read(struct sy_hook_wish *w, const char *text)
+static int place_read(struct sy_hook_change *w, const char *text)
 {
 	const char *hash = strchr(text, '#');
 	char address[SY_ADDR_TEXT], *end;
@@ -68,11 +68,11 @@ static int place_read(struct sy_hook_wish *w, const char *text)
 
 int keeper_hook_option(int option, const char *text, struct sy_error *err)
 {
-	struct sy_hook_wish *w = wishes ? &wish[wishes - 1] : NULL;
+	struct sy_hook_change *w = changes ? &change[changes - 1] : NULL;
 	int rc = -EINVAL;
 
-	if (option == KEEPER_HOOK && wishes < SY_HOOKS && strlen(text) < SY_HOOK_NAME) {
-		strcpy(wish[wishes++].name, text);
+	if (option == KEEPER_HOOK && changes < SY_HOOKS && strlen(text) < SY_HOOK_NAME) {
+		strcpy(change[changes++].name, text);
 		return 0;
 	}
 	if (w && option == KEEPER_HOOK_FILE)
@@ -100,23 +100,25 @@ static void name_make(char *out, size_t size, const char *program)
 int keeper_hooks_open(struct keeper *k, const char *command, struct sy_error *err)
 {
 	const char *slash = strrchr(command, '/'), *program = slash ? slash + 1 : command;
-	char name[SY_HOOK_BOARD_NAME];
+	char name[SY_HOOK_REGISTRY_NAME];
 	struct sy_hook_count count;
-	int rc = sy_hook_board_open(&k->hooks, err);
+	int rc = sy_hook_registry_open(&k->hooks, err);
 
-	for (unsigned i = 0; i < wishes && !rc; i++) {
-		rc = sy_hook_board_load(k->hooks, &wish[i], &count, err);
+	for (unsigned i = 0; i < changes && !rc; i++) {
+		rc = sy_hook_registry_load(k->hooks, &change[i], &count, err);
 		if (rc)
-			sy_fail_in(err, "--hook %s", wish[i].name);
-		free((void *)(uintptr_t)wish[i].object);
+			sy_fail_in(err, "--hook %s", change[i].name);
+		free((void *)(uintptr_t)change[i].object);
 	}
 	if (rc)
 		return rc;
-	const struct sy_hook_board_owner owner = {program,          k->options.config.ifname,
-	                                          sy_stack_numbers, SY_ARRAY_LEN(sy_stack_numbers),
-	                                          sy_stack_states,  SY_ARRAY_LEN(sy_stack_states)};
+	const struct sy_hook_registry_owner owner = {
+	        program,          k->options.config.ifname,
+	        sy_stack_numbers, SY_ARRAY_LEN(sy_stack_numbers),
+	        sy_stack_states,  SY_ARRAY_LEN(sy_stack_states)};
 	name_make(name, sizeof(name), program);
-	rc = sy_hook_board_serve(k->hooks, k->options.name ? k->options.name : name, &owner, err);
+	rc = sy_hook_registry_serve(k->hooks, k->options.name ? k->options.name : name, &owner,
+	                            err);
 	if (!rc || k->options.name)
 		return rc;
 	sy_log(SY_LOG_WARN, "run",
@@ -126,5 +128,5 @@ int keeper_hooks_open(struct keeper *k, const char *command, struct sy_error *er
 
 void keeper_hooks_close(struct keeper *k)
 {
-	sy_hook_board_close(k->hooks);
+	sy_hook_registry_close(k->hooks);
 }

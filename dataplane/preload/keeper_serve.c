@@ -131,7 +131,7 @@ static unsigned worker_fds(const struct keeper *k, const struct peer *p,
 	for (unsigned i = 0; i < a->workers && a->workers > 1; i++)
 		fd[n++] = k->inbox[i][1];
 	fd[n++] = p->channel.socket;
-	fd[n++] = p->channel.bell;
+	fd[n++] = p->channel.doorbell;
 	if (a->large)
 		fd[n++] = p->packets.large;
 	return n;
@@ -159,7 +159,7 @@ static int answer_send(struct keeper *k, struct peer *p, const struct message_an
 	int rc = sendmsg(p->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
 	if (a->queues) { /* they are the worker's now */
 		close(p->channel.socket);
-		close(p->channel.bell);
+		close(p->channel.doorbell);
 	}
 	return rc;
 }
@@ -349,7 +349,7 @@ static void peer_accept(struct keeper *k)
 	p->fd = fd;
 	p->process = process;
 	p->known = p->waits = p->warned = false;
-	p->worker = p->board = p->packets.memory = p->packets.large = -1;
+	p->worker = p->registry = p->packets.memory = p->packets.large = -1;
 	p->pid = who.pid;
 	p->request = ++requests;
 	p->uid = who.uid;

@@ -8,7 +8,7 @@
 
 #define MS         UINT64_C(1000000)
 #define PATIENCE   (1000 * MS) /* as long as a port may be without a process that serves it */
-#define NOTE_STILL 2           /* of the board; the first two are keeper_serve.c's */
+#define NOTE_STILL 2           /* of the registry; the first two are keeper_serve.c's */
 #define NOTE_PORTS 3
 
 /* A list in a note: what does not fit is left out. */
@@ -60,7 +60,7 @@ static void stalls_find(struct keeper *k, uint64_t now_ns)
 		snprintf(text, sizeof(text),
 		         "stopped, and served by nobody but Linux until they go on: pid %s",
 		         pids.text);
-	sy_hook_board_note(k->hooks, NOTE_STILL, text);
+	sy_hook_registry_note(k->hooks, NOTE_STILL, text);
 }
 
 /* ---- ports without a process that waits there ------------------------------------------------ */
@@ -119,7 +119,7 @@ static void unserved_find(struct keeper *k, uint64_t now_ns)
 		         "Linux takes the new connections to port %s: no process accepts them by "
 		         "the C library, or it passes them on to others",
 		         ports.text);
-	sy_hook_board_note(k->hooks, NOTE_PORTS, text);
+	sy_hook_registry_note(k->hooks, NOTE_PORTS, text);
 }
 
 /* ---- the keeper's loop ----------------------------------------------------------------------- */

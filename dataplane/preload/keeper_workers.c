@@ -24,8 +24,8 @@ int worker_bind(struct keeper *k, struct peer *p)
 	if (p->binds)
 		return -EINPROGRESS;
 	if (!rc) {
-		p->board = sy_hook_board_join(k->hooks, p->pid, &p->channel);
-		rc = p->board < 0 ? p->board : 0;
+		p->registry = sy_hook_registry_join(k->hooks, p->pid, &p->channel);
+		rc = p->registry < 0 ? p->registry : 0;
 	}
 	if (!rc)
 		return 0;
@@ -72,7 +72,7 @@ void workers_note(struct keeper *k)
 		         "connections "
 		         "that come by the receive queues of the others",
 		         started, workers);
-	sy_hook_board_note(k->hooks, 0, text);
+	sy_hook_registry_note(k->hooks, 0, text);
 	text[0] = '\0';
 	if (waiting > 0)
 		snprintf(text, sizeof(text),
@@ -80,7 +80,7 @@ void workers_note(struct keeper *k)
 		         "queue: until a worker ends, Linux takes the new connections to the ports "
 		         "where they wait",
 		         waiting);
-	sy_hook_board_note(k->hooks, 1, text);
+	sy_hook_registry_note(k->hooks, 1, text);
 }
 
 int worker_bound(struct keeper *k, struct peer *p)
@@ -105,7 +105,7 @@ void worker_end(struct keeper *k, struct peer *p)
 	     q += k->options.config.workers)
 		steer_socket_end(k->steer, q);
 	packets_release(&p->packets);
-	sy_hook_board_leave(k->hooks, p->board);
-	p->worker = p->board = -1;
+	sy_hook_registry_leave(k->hooks, p->registry);
+	p->worker = p->registry = -1;
 	p->binds = p->bound = p->stalled = false;
 }

@@ -22,7 +22,7 @@
 #define MESSAGE_UNREAD     65536 /* bytes of a connection that is exported, at most */
 /* START: the link, the packets' memory, the queues' sockets; with several workers also the own end
  * for packets that others hand over, and each worker's other end; at the end what orders hooks, a
- * socket and a page (sy_hook_seat.h), and if it was asked for, the socket for large segments. */
+ * socket and a page (sy_hook_agent.h), and if it was asked for, the socket for large segments. */
 #define MESSAGE_FDS (2 + MESSAGE_QUEUES + 1 + MESSAGE_WORKERS + 2 + 1)
 
 enum message_type {

@@ -13,7 +13,7 @@
 #include <netinet/in.h>
 
 #include <shares.h>
-#include <sy_hook_seat.h>
+#include <sy_hook_agent.h>
 #include <sy_socket_option.h>
 #include <sy_stack.h>
 
@@ -112,11 +112,11 @@ struct sy_tcp_context {
 	uint32_t port_cursor;
 	struct watch *watch;
 	uint32_t watches, watch_fresh, watch_free;
-	uint64_t news, told;       /* told: as of the last sy_tcp_wait() */
-	struct lender *lender;     /* lend.c; NULL: nothing was lent yet */
-	bool answers_go_on;        /* of a lent socket there is news that is not bytes */
-	struct sy_hook_seat *seat; /* NULL: nobody orders hooks */
-	int seat_socket;
+	uint64_t news, told;         /* told: as of the last sy_tcp_wait() */
+	struct lender *lender;       /* lend.c; NULL: nothing was lent yet */
+	bool answers_go_on;          /* of a lent socket there is news that is not bytes */
+	struct sy_hook_agent *agent; /* NULL: nobody orders hooks */
+	int agent_socket;
 };
 
 struct context_options {
@@ -188,8 +188,8 @@ void lender_free(struct sy_tcp_context *c);
 /* ---- control.c ------------------------------------------------------------------------------- */
 
 /* Hooks may be ordered from now on. Takes the descriptors. */
-int context_seat(struct sy_tcp_context *c, const struct sy_hook_channel *channel);
-void context_seat_end(struct sy_tcp_context *c);
+int context_agent_open(struct sy_tcp_context *c, const struct sy_hook_channel *channel);
+void context_agent_close(struct sy_tcp_context *c);
 /* A listener gets the hook that was ordered for it. */
 void context_listens(struct sy_tcp_context *c, const struct descriptor *d);
 

@@ -15,21 +15,22 @@ static struct sy_hooks *table(void *ctx)
 
 void context_listens(struct sy_tcp_context *c, const struct descriptor *d)
 {
-	if (sy_hook_seat_rules(c->seat, SY_HOOK_SEGMENT, true))
+	if (sy_hook_agent_overrides(c->agent, SY_HOOK_SEGMENT, true))
 		sy_stack_segment_hook(c->stack, d->id,
-		                      sy_hook_seat_of(c->seat, SY_HOOK_SEGMENT, &d->local.addr,
-		                                      ntohs(d->local.port)));
+		                      sy_hook_agent_find(c->agent, SY_HOOK_SEGMENT, &d->local.addr,
+		                                         ntohs(d->local.port)));
 }
 
 static void placed(void *ctx)
 {
 	struct sy_tcp_context *c = ctx;
 
-	if (sy_hook_seat_rules(c->seat, SY_HOOK_PACKET, false))
-		sy_stack_packet_hook(c->stack, sy_hook_seat_of(c->seat, SY_HOOK_PACKET, NULL, 0));
-	if (sy_hook_seat_rules(c->seat, SY_HOOK_SEGMENT, false))
+	if (sy_hook_agent_overrides(c->agent, SY_HOOK_PACKET, false))
+		sy_stack_packet_hook(c->stack,
+		                     sy_hook_agent_find(c->agent, SY_HOOK_PACKET, NULL, 0));
+	if (sy_hook_agent_overrides(c->agent, SY_HOOK_SEGMENT, false))
 		sy_stack_segment_hook(c->stack, SY_STACK_NONE,
-		                      sy_hook_seat_of(c->seat, SY_HOOK_SEGMENT, NULL, 0));
+		                      sy_hook_agent_find(c->agent, SY_HOOK_SEGMENT, NULL, 0));
 	for (uint32_t i = 0; i < c->fresh; i++) {
 		const struct descriptor *d = &c->descriptor[i];
 		if (d->kind == KIND_SOCKET && d->phase == PHASE_LISTENING)
@@ -68,25 +69,25 @@ static unsigned connections(void *ctx, uint32_t *at, struct sy_hook_connection *
 	return sy_stack_connections_read(((struct sy_tcp_context *)ctx)->stack, at, out, most);
 }
 
-int context_seat(struct sy_tcp_context *c, const struct sy_hook_channel *channel)
+int context_agent_open(struct sy_tcp_context *c, const struct sy_hook_channel *channel)
 {
-	const struct sy_hook_seat_owner owner = {table, placed, c, listens, tally, connections};
-	int rc = sy_hook_seat_open(&owner, channel, &c->seat);
+	const struct sy_hook_agent_owner owner = {table, placed, c, listens, tally, connections};
+	int rc = sy_hook_agent_open(&owner, channel, &c->agent);
 
-	close(channel->bell);
+	close(channel->doorbell);
 	if (rc) {
 		close(channel->socket);
 		return rc;
 	}
-	c->seat_socket = channel->socket;
+	c->agent_socket = channel->socket;
 	return 0;
 }
 
-void context_seat_end(struct sy_tcp_context *c)
+void context_agent_close(struct sy_tcp_context *c)
 {
-	if (!c->seat)
+	if (!c->agent)
 		return;
-	sy_hook_seat_close(c->seat);
-	close(c->seat_socket);
-	c->seat = NULL;
+	sy_hook_agent_close(c->agent);
+	close(c->agent_socket);
+	c->agent = NULL;
 }

@@ -42,7 +42,7 @@ struct sy_tcp_library {
 	struct sy_runtime_options runtime;
 	struct sy_runtime *rt;
 	struct sy_stack_port *port;
-	struct sy_hook_board *hooks;
+	struct sy_hook_registry *hooks;
 	struct sy_stack_endpoint address[SETUP_ADDRESSES];
 	unsigned addresses, taken; /* taken: from the kernel */
 	struct place place[SY_MAX_WORKERS];
@@ -74,8 +74,8 @@ static bool place_turn(void *d)
 {
 	struct place *p = d;
 	struct sy_worker *w = p->worker;
-	if (p->context->seat)
-		sy_hook_seat_turn(p->context->seat);
+	if (p->context->agent)
+		sy_hook_agent_poll(p->context->agent);
 	bool work = sy_worker_poll(w);
 
 	while (sy_stack_sorts(w))
@@ -252,16 +252,16 @@ static int contexts_open(struct sy_tcp_library *t)
 }
 
 /* The socket wakes a context that sleeps. */
-static int seat_open(struct sy_tcp_library *t, struct place *p)
+static int agent_open(struct sy_tcp_library *t, struct place *p)
 {
 	struct epoll_event news = {.events = EPOLLIN};
 	struct sy_hook_channel channel;
-	int rc = sy_hook_board_join(t->hooks, getpid(), &channel);
+	int rc = sy_hook_registry_join(t->hooks, getpid(), &channel);
 
 	if (rc < 0)
 		return rc;
-	rc = context_seat(p->context, &channel);
-	if (!rc && epoll_ctl(place_fd(p), EPOLL_CTL_ADD, p->context->seat_socket, &news))
+	rc = context_agent_open(p->context, &channel);
+	if (!rc && epoll_ctl(place_fd(p), EPOLL_CTL_ADD, p->context->agent_socket, &news))
 		rc = -errno;
 	return rc;
 }
@@ -278,23 +278,23 @@ static void interfaces_name(struct sy_tcp_library *t)
 /* `steelyard hook` and `steelyard stack` find the contexts by one name. */
 static int hooks_open(struct sy_tcp_library *t)
 {
-	const struct sy_hook_board_owner owner = {
+	const struct sy_hook_registry_owner owner = {
 	        program_invocation_short_name,  t->interfaces,   sy_stack_numbers,
 	        SY_ARRAY_LEN(sy_stack_numbers), sy_stack_states, SY_ARRAY_LEN(sy_stack_states)};
 	const char *wanted = t->options.stack;
-	char name[SY_HOOK_BOARD_NAME];
+	char name[SY_HOOK_REGISTRY_NAME];
 	int rc;
 
 	if (wanted && !*wanted)
 		return 0;
-	rc = sy_hook_board_open(&t->hooks, &t->err);
+	rc = sy_hook_registry_open(&t->hooks, &t->err);
 	for (unsigned i = 0; i < t->options.contexts && !rc; i++)
-		rc = seat_open(t, &t->place[i]);
+		rc = agent_open(t, &t->place[i]);
 	if (rc)
 		return t->err.text[0] ? rc : sy_fail(&t->err, -rc, "hooks: %s", strerror(-rc));
 	snprintf(name, sizeof(name), "%.40s-%d", program_invocation_short_name, (int)getpid());
 	interfaces_name(t);
-	rc = sy_hook_board_serve(t->hooks, wanted ? wanted : name, &owner, &t->err);
+	rc = sy_hook_registry_serve(t->hooks, wanted ? wanted : name, &owner, &t->err);
 	if (!rc || wanted)
 		return rc;
 	sy_log(SY_LOG_INFO, "tcp",
@@ -347,9 +347,9 @@ static void library_close(struct sy_tcp_library *t)
 {
 	while (t->taken > 0)
 		sy_address_release(t->rt, &t->address[--t->taken].addr);
-	sy_hook_board_close(t->hooks);
+	sy_hook_registry_close(t->hooks);
 	for (unsigned i = 0; i < t->options.contexts && t->place[i].context; i++)
-		context_seat_end(t->place[i].context);
+		context_agent_close(t->place[i].context);
 	for (unsigned i = 0; i < t->options.contexts; i++)
 		context_destroy(t->place[i].context);
 	sy_stack_port_close(t->port);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Between board and seat, which are of one build: over a SOCK_SEQPACKET socket, one message each.
+ * Between registry and agent, which are of one build: over a SOCK_SEQPACKET socket, one message
+ * each.
  *
- *   board ─▶ struct order, with the object's descriptor if it has one ─▶ seat
- *   board ◀─ struct answer, as long as its hooks are many ◀──────────── seat
+ *   registry ─▶ struct order, with the object's descriptor if it has one ─▶ agent
+ *   registry ◀─ struct answer, as long as its hooks are many ◀──────────── agent
  */
 #ifndef HOOK_ORDER_H
 #define HOOK_ORDER_H
 
-#include <sy_hook_seat.h>
+#include <sy_hook_agent.h>
 
 enum order_type {
 	ORDER_LOAD = 1, /* new code, parameters and places: what of them is there */

@@ -22,7 +22,7 @@ typedef Steelyard__Stack__V1__Connection pb_connection;
 
 /* ---- what is asked --------------------------------------------------------------------------- */
 
-static int name_take(struct sy_hook_wish *w, const char *name, struct sy_error *err)
+static int name_take(struct sy_hook_change *w, const char *name, struct sy_error *err)
 {
 	if (strlen(name) >= sizeof(w->name))
 		return sy_fail(err, EINVAL, "a hook's name has at most %d letters: %s",
@@ -31,7 +31,7 @@ static int name_take(struct sy_hook_wish *w, const char *name, struct sy_error *
 	return 0;
 }
 
-static int params_take(struct sy_hook_wish *w, pb_param *const *param, size_t count,
+static int params_take(struct sy_hook_change *w, pb_param *const *param, size_t count,
                        struct sy_error *err)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -44,7 +44,7 @@ static int params_take(struct sy_hook_wish *w, pb_param *const *param, size_t co
 	return 0;
 }
 
-static int places_take(struct sy_hook_wish *w, pb_place *const *place, size_t count,
+static int places_take(struct sy_hook_change *w, pb_place *const *place, size_t count,
                        struct sy_error *err)
 {
 	if (count > SY_HOOK_PLACES)
@@ -61,28 +61,28 @@ static int places_take(struct sy_hook_wish *w, pb_place *const *place, size_t co
 	return 0;
 }
 
-static int load_do(struct sy_hook_board *d, const Steelyard__Stack__V1__Load *l,
+static int load_do(struct sy_hook_registry *d, const Steelyard__Stack__V1__Load *l,
                    struct sy_hook_count *count, struct sy_error *err)
 {
-	struct sy_hook_wish w = {.object = l->object.data ? (const void *)l->object.data : "",
-	                         .object_len = l->object.len,
-	                         .swap = l->swap};
+	struct sy_hook_change w = {.object = l->object.data ? (const void *)l->object.data : "",
+	                           .object_len = l->object.len,
+	                           .swap = l->swap};
 	int rc = name_take(&w, l->name, err);
 	if (!rc)
 		rc = params_take(&w, l->params, l->n_params, err);
 	if (!rc)
 		rc = places_take(&w, l->places, l->n_places, err);
-	return rc ? rc : sy_hook_board_load(d, &w, count, err);
+	return rc ? rc : sy_hook_registry_load(d, &w, count, err);
 }
 
-static int set_do(struct sy_hook_board *d, const Steelyard__Stack__V1__Set *s,
+static int set_do(struct sy_hook_registry *d, const Steelyard__Stack__V1__Set *s,
                   struct sy_hook_count *count, struct sy_error *err)
 {
-	struct sy_hook_wish w = {0};
+	struct sy_hook_change w = {0};
 	int rc = name_take(&w, s->name, err);
 	if (!rc)
 		rc = params_take(&w, s->params, s->n_params, err);
-	return rc ? rc : sy_hook_board_load(d, &w, count, err);
+	return rc ? rc : sy_hook_registry_load(d, &w, count, err);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -185,11 +185,11 @@ static void hook_give(struct hook_room *h)
 	places_give(h);
 }
 
-static unsigned stacks_count(struct sy_hook_board *d)
+static unsigned stacks_count(struct sy_hook_registry *d)
 {
 	unsigned count = 0;
 	pthread_mutex_lock(&d->lock);
-	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
+	for (unsigned i = 0; i < SY_HOOK_REGISTRY_STACKS; i++)
 		count += d->stack[i].socket >= 0 && !d->stack[i].gone;
 	pthread_mutex_unlock(&d->lock);
 	return count;
@@ -200,13 +200,13 @@ struct listing_room {
 	struct sy_hook_report report[REPORTS];
 	struct hook_room hook[REPORTS];
 	pb_hook *hooks[REPORTS];
-	struct sy_hook_stack stack[SY_HOOK_BOARD_STACKS];
-	pb_stack each[SY_HOOK_BOARD_STACKS], *eachs[SY_HOOK_BOARD_STACKS];
+	struct sy_hook_stack stack[SY_HOOK_REGISTRY_STACKS];
+	pb_stack each[SY_HOOK_REGISTRY_STACKS], *eachs[SY_HOOK_REGISTRY_STACKS];
 	pb_number number[SY_HOOK_COUNTS], *numbers[SY_HOOK_COUNTS];
 	char note[SY_HOOK_NOTES][SY_HOOK_NOTE_TEXT], *notes[SY_HOOK_NOTES];
 };
 
-static void notes_give(struct listing_room *room, struct sy_hook_board *d, pb_listing *l)
+static void notes_give(struct listing_room *room, struct sy_hook_registry *d, pb_listing *l)
 {
 	pthread_mutex_lock(&d->lock);
 	memcpy(room->note, d->note, sizeof(room->note));
@@ -217,7 +217,7 @@ static void notes_give(struct listing_room *room, struct sy_hook_board *d, pb_li
 	l->notes = room->notes;
 }
 
-static void numbers_give(struct listing_room *room, const struct sy_hook_board_owner *o,
+static void numbers_give(struct listing_room *room, const struct sy_hook_registry_owner *o,
                          pb_listing *l)
 {
 	for (unsigned i = 0; i < o->numbers; i++) {
@@ -263,7 +263,7 @@ static void hooks_give(struct listing_room *room, unsigned hooks, pb_listing *l)
 	l->hooks = room->hooks;
 }
 
-static uint8_t *listing_pack(struct sy_hook_board *d, size_t *len)
+static uint8_t *listing_pack(struct sy_hook_registry *d, size_t *len)
 {
 	struct listing_room *room = calloc(1, sizeof(*room));
 	pb_response r = STEELYARD__STACK__V1__RESPONSE__INIT;
@@ -271,7 +271,7 @@ static uint8_t *listing_pack(struct sy_hook_board *d, size_t *len)
 	struct sy_hook_count count;
 	if (!room)
 		return NULL;
-	unsigned hooks = sy_hook_board_report(d, room->report, REPORTS, room->stack, &count);
+	unsigned hooks = sy_hook_registry_report(d, room->report, REPORTS, room->stack, &count);
 	hooks_give(room, hooks, &l);
 	numbers_give(room, &d->owner, &l);
 	notes_give(room, d, &l);
@@ -300,13 +300,13 @@ struct connection_room {
 };
 
 struct connections_room {
-	const struct sy_hook_board *d;
+	const struct sy_hook_registry *d;
 	struct connection_room *room;
 	pb_connection **each;
 	unsigned count, most;
 };
 
-static void connection_give(const struct sy_hook_board *d, const struct sy_hook_stack *stack,
+static void connection_give(const struct sy_hook_registry *d, const struct sy_hook_stack *stack,
                             const struct sy_hook_connection *c, struct connection_room *room)
 {
 	pb_connection *m = &room->message;
@@ -341,7 +341,7 @@ static bool connections_give(void *ctx, const struct sy_hook_stack *stack,
 	return taken == count;
 }
 
-static uint8_t *connections_pack(struct sy_hook_board *d, uint32_t limit, size_t *len)
+static uint8_t *connections_pack(struct sy_hook_registry *d, uint32_t limit, size_t *len)
 {
 	pb_response r = STEELYARD__STACK__V1__RESPONSE__INIT;
 	Steelyard__Stack__V1__Connections m = STEELYARD__STACK__V1__CONNECTIONS__INIT;
@@ -353,7 +353,7 @@ static uint8_t *connections_pack(struct sy_hook_board *d, uint32_t limit, size_t
 	room.each = calloc(room.most, sizeof(pb_connection *));
 	if (room.room && room.each) {
 		enum sy_hook_walk end =
-		        sy_hook_board_connections(d, connections_give, &room, &count);
+		        sy_hook_registry_connections(d, connections_give, &room, &count);
 		m.more = end == SY_HOOK_WALK_ENOUGH;
 		m.late = end == SY_HOOK_WALK_LATE;
 		m.n_silent = count.silent;
@@ -371,7 +371,7 @@ static uint8_t *connections_pack(struct sy_hook_board *d, uint32_t limit, size_t
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-static uint8_t *request_do(struct sy_hook_board *d, const pb_request *q, size_t *len)
+static uint8_t *request_do(struct sy_hook_registry *d, const pb_request *q, size_t *len)
 {
 	struct sy_hook_count count = {0};
 	struct sy_error err = {0};
@@ -390,13 +390,14 @@ static uint8_t *request_do(struct sy_hook_board *d, const pb_request *q, size_t 
 	else if (q->body_case == STEELYARD__STACK__V1__REQUEST__BODY_SET)
 		rc = set_do(d, q->set, &count, &err);
 	else if (q->body_case == STEELYARD__STACK__V1__REQUEST__BODY_REMOVE)
-		rc = sy_hook_board_remove(d, q->remove->name, &count, &err);
+		rc = sy_hook_registry_remove(d, q->remove->name, &count, &err);
 	else
 		rc = sy_fail(&err, EPROTO, "an unknown request");
 	return rc < 0 ? error_pack(&err, len) : changed_pack(&count, len);
 }
 
-uint8_t *request_answer(struct sy_hook_board *d, const uint8_t *bytes, size_t len, size_t *out_len)
+uint8_t *request_answer(struct sy_hook_registry *d, const uint8_t *bytes, size_t len,
+                        size_t *out_len)
 {
 	pb_request *q = steelyard__stack__v1__request__unpack(NULL, len, bytes);
 	if (!q)

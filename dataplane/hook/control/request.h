@@ -3,10 +3,11 @@
 #ifndef HOOK_REQUEST_H
 #define HOOK_REQUEST_H
 
-#include "board.h"
+#include "registry.h"
 
 /* Does what a request says. Returns the answer, for the caller to free; NULL: no memory, or it is
  * no request. */
-uint8_t *request_answer(struct sy_hook_board *d, const uint8_t *bytes, size_t len, size_t *out_len);
+uint8_t *request_answer(struct sy_hook_registry *d, const uint8_t *bytes, size_t len,
+                        size_t *out_len);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include <arpa/inet.h>
 
-#include <sy_hook_board.h>
+#include <sy_hook_registry.h>
 
 #include "sy_stack.h"
 
@@ -51,7 +51,7 @@ static inline void sy_stack_numbers_read(const struct sy_stack *s, uint64_t *out
 #undef X
 }
 
-/* As sy_hook_seat_owner.connections(). */
+/* As sy_hook_agent_owner.connections(). */
 static inline unsigned sy_stack_connections_read(struct sy_stack *s, uint32_t *at,
                                                  struct sy_hook_connection *out, unsigned most)
 {

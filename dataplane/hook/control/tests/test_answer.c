@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the board makes of a stack whose process somebody else has taken over. */
+/* What the registry makes of a stack whose process somebody else has taken over. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,12 +12,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "board.h"
+#include "registry.h"
 
 #define OLD 4096 /* answers that nobody has asked for */
 
 struct liar {
-	struct sy_hook_board *board;
+	struct sy_hook_registry *registry;
 	struct sy_hook_channel channel;
 	struct answer answer; /* to each order; its sequence is the order's */
 	unsigned old;         /* others before it */
@@ -49,8 +49,8 @@ static void *lies(void *arg)
 static void liar_open(struct liar *l)
 {
 	*l = (struct liar){0};
-	assert_int_equal(sy_hook_board_open(&l->board, NULL), 0);
-	assert_int_equal(sy_hook_board_join(l->board, getpid(), &l->channel), 0);
+	assert_int_equal(sy_hook_registry_open(&l->registry, NULL), 0);
+	assert_int_equal(sy_hook_registry_join(l->registry, getpid(), &l->channel), 0);
 	struct answer_hook *h = &l->answer.hook[0];
 	l->answer.hooks = 1;
 	snprintf(h->info.name, sizeof(h->info.name), "mine");
@@ -59,19 +59,19 @@ static void liar_open(struct liar *l)
 
 static void liar_close(struct liar *l)
 {
-	sy_hook_board_close(l->board); /* its socket's other end: recv() ends */
+	sy_hook_registry_close(l->registry); /* its socket's other end: recv() ends */
 	pthread_join(l->thread, NULL);
 	close(l->channel.socket);
-	close(l->channel.bell);
+	close(l->channel.doorbell);
 }
 
-/* How many hooks the board believes it has. */
+/* How many hooks the registry believes it has. */
 static unsigned believed(struct liar *l)
 {
 	struct sy_hook_count count;
 	struct sy_hook_report report[4];
 	pthread_create(&l->thread, NULL, lies, l);
-	unsigned hooks = sy_hook_board_report(l->board, report, 4, NULL, &count);
+	unsigned hooks = sy_hook_registry_report(l->registry, report, 4, NULL, &count);
 	assert_int_equal(count.silent, hooks == 0); /* what makes no sense is missing */
 	for (unsigned i = 0; i < hooks; i++)
 		assert_non_null(sy_hook_kind_name(report[i].info.kind));
@@ -144,7 +144,7 @@ static enum sy_hook_walk walk(struct liar *l, unsigned *connections, unsigned *s
 	*connections = 0;
 	pthread_create(&l->thread, NULL, lies, l);
 	enum sy_hook_walk end =
-	        sy_hook_board_connections(l->board, connection_count, connections, &count);
+	        sy_hook_registry_connections(l->registry, connection_count, connections, &count);
 	liar_close(l);
 	*silent = count.silent;
 	return end;
@@ -178,7 +178,7 @@ static void test_endless_connections(void **state)
 	struct liar l;
 	unsigned connections, silent;
 	liar_open(&l);
-	l.board->walk_ms = 100;
+	l.registry->walk_ms = 100;
 	l.answer.hooks = 0;
 	l.answer.more = 1;
 	assert_int_equal(walk(&l, &connections, &silent), SY_HOOK_WALK_LATE);
@@ -187,7 +187,7 @@ static void test_endless_connections(void **state)
 static int remove_one(struct liar *l, struct sy_hook_count *count, struct sy_error *err)
 {
 	pthread_create(&l->thread, NULL, lies, l);
-	int rc = sy_hook_board_remove(l->board, "mine", count, err);
+	int rc = sy_hook_registry_remove(l->registry, "mine", count, err);
 	liar_close(l);
 	return rc;
 }
@@ -209,13 +209,13 @@ static void test_text(void **state)
 	struct liar l;
 	struct sy_hook_count count;
 	struct sy_error err = {0};
-	struct sy_hook_wish w = {.name = "mine", .params = 1};
+	struct sy_hook_change w = {.name = "mine", .params = 1};
 	liar_open(&l);
 	l.answer.rc = -EINVAL;
 	snprintf(l.answer.text, sizeof(l.answer.text), "no\x1b[2J\xff!");
 	pthread_create(&l.thread, NULL, lies, &l);
-	assert_int_equal(sy_hook_board_load(l.board, &w, &count, &err), -ENOENT);
-	assert_string_equal(l.board->text, "no?[2J?!");
+	assert_int_equal(sy_hook_registry_load(l.registry, &w, &count, &err), -ENOENT);
+	assert_string_equal(l.registry->text, "no?[2J?!");
 	liar_close(&l);
 }
 
@@ -230,7 +230,7 @@ static void test_old(void **state)
 	assert_int_equal(remove_one(&l, &count, &err), 0);
 	assert_int_equal(count.stacks, 1);
 	liar_open(&l);
-	l.old = UINT32_MAX; /* they do not end before the board does */
+	l.old = UINT32_MAX; /* they do not end before the registry does */
 	assert_int_equal(remove_one(&l, &count, &err), 0);
 	assert_int_equal(count.stacks, 0);
 	assert_int_equal(count.silent, 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Board and seats: hooks of several stacks, changed while a thread takes their turns. */
+/* Registry and agents: hooks of several stacks, changed while a thread takes their turns. */
 #include "world.h"
 
 /* All stacks have it, also one that comes later; all under one number. */
@@ -7,7 +7,7 @@ static void test_load(void **state)
 {
 	struct world w;
 	world_open(&w);
-	struct sy_hook_wish short_first = wish("short", READY "/length.bpf.o");
+	struct sy_hook_change short_first = change_of("short", READY "/length.bpf.o");
 	short_first.places = 1; /* the stack's own */
 	short_first.params = 5;
 	short_first.param[0] = 512;
@@ -16,7 +16,7 @@ static void test_load(void **state)
 	pthread_mutex_lock(&w.lock);
 	stack_join(&w, &w.stack[2]);
 	pthread_mutex_unlock(&w.lock);
-	struct sy_hook_wish bytes = wish("bytes", READY "/bytes.bpf.o");
+	struct sy_hook_change bytes = change_of("bytes", READY "/bytes.bpf.o");
 	bytes.places = 1;
 	bytes.place[0] = port_80;
 	load(&w, &bytes, 3);
@@ -27,9 +27,9 @@ static void test_load(void **state)
 		assert_int_equal(w.stack[i].usual[SY_HOOK_SEGMENT], SY_HOOK_NONE);
 		assert_int_equal(w.stack[i].listener, SY_HOOKS - 1);
 	}
-	assert_true(sy_hook_seat_rules(w.stack[0].seat, SY_HOOK_PACKET, false));
-	assert_false(sy_hook_seat_rules(w.stack[0].seat, SY_HOOK_PACKET, true));
-	assert_true(sy_hook_seat_rules(w.stack[0].seat, SY_HOOK_SEGMENT, true));
+	assert_true(sy_hook_agent_overrides(w.stack[0].agent, SY_HOOK_PACKET, false));
+	assert_false(sy_hook_agent_overrides(w.stack[0].agent, SY_HOOK_PACKET, true));
+	assert_true(sy_hook_agent_overrides(w.stack[0].agent, SY_HOOK_SEGMENT, true));
 	world_close(&w);
 }
 
@@ -40,22 +40,22 @@ static void test_places_of_nobody(void **state)
 	struct sy_hook_count count;
 	struct sy_hook_report report[2];
 	world_open(&w);
-	struct sy_hook_wish h = wish("bytes", READY "/bytes.bpf.o");
+	struct sy_hook_change h = change_of("bytes", READY "/bytes.bpf.o");
 	h.places = 3;
 	h.place[0].port = 81;
 	h.place[1] = port_80;
-	assert_int_equal(sy_hook_board_load(w.board, &h, &count, NULL), 0);
+	assert_int_equal(sy_hook_registry_load(w.registry, &h, &count, NULL), 0);
 	assert_int_equal(count.idles, 1);
 	assert_int_equal(count.idle[0].port, 81);
-	struct sy_hook_wish set = {.name = "bytes", .params = 1};
-	assert_int_equal(sy_hook_board_load(w.board, &set, &count, NULL), 0);
+	struct sy_hook_change set = {.name = "bytes", .params = 1};
+	assert_int_equal(sy_hook_registry_load(w.registry, &set, &count, NULL), 0);
 	assert_int_equal(count.idles, 1);
-	assert_int_equal(sy_hook_board_report(w.board, report, 2, NULL, &count), 1);
+	assert_int_equal(sy_hook_registry_report(w.registry, report, 2, NULL, &count), 1);
 	assert_int_equal(report[0].places, 3);
 	for (unsigned i = 0; i < 3; i++)
 		assert_int_equal(report[0].idle >> i & 1, report[0].place[i].port == 81);
-	struct sy_hook_wish other = wish("other", READY "/bytes.bpf.o");
-	assert_int_equal(sy_hook_board_load(w.board, &other, &count, NULL), 0);
+	struct sy_hook_change other = change_of("other", READY "/bytes.bpf.o");
+	assert_int_equal(sy_hook_registry_load(w.registry, &other, &count, NULL), 0);
 	assert_int_equal(count.idles, 0); /* of its own places */
 	world_close(&w);
 }
@@ -66,30 +66,30 @@ static void test_change(void **state)
 	struct sy_hook_count count;
 	struct sy_error err = {0};
 	world_open(&w);
-	struct sy_hook_wish h = wish("mine", READY "/length.bpf.o");
+	struct sy_hook_change h = change_of("mine", READY "/length.bpf.o");
 	h.swap = true;
 	refused(&w, &h, -ENOENT, "no hook mine");
 	h.swap = false;
 	h.places = 1;
 	load(&w, &h, 2);
 	refused(&w, &h, -EEXIST, "swap it");
-	struct sy_hook_wish other = wish("mine", READY "/label.bpf.o");
+	struct sy_hook_change other = change_of("mine", READY "/label.bpf.o");
 	other.swap = true;
 	load(&w, &other, 2);
 	assert_int_equal(info_of(&w, 0, "mine").loads, 2);
 	assert_int_equal(w.stack[1].usual[SY_HOOK_PACKET], SY_HOOKS); /* its place stays */
-	other = wish("mine", READY "/bytes.bpf.o");
+	other = change_of("mine", READY "/bytes.bpf.o");
 	other.swap = true;
 	refused(&w, &other, -EEXIST, "for segments");
-	struct sy_hook_wish set = {.name = "mine", .params = 2, .param = {0, 77}};
+	struct sy_hook_change set = {.name = "mine", .params = 2, .param = {0, 77}};
 	load(&w, &set, 2);
 	assert_int_equal(info_of(&w, 1, "mine").param[1], 77);
 	assert_int_equal(info_of(&w, 1, "mine").loads, 2);
-	assert_int_equal(sy_hook_board_remove(w.board, "mine", &count, &err), 0);
+	assert_int_equal(sy_hook_registry_remove(w.registry, "mine", &count, &err), 0);
 	assert_int_equal(count.stacks, 2);
 	assert_int_equal(w.stack[1].usual[SY_HOOK_PACKET], SY_HOOK_NONE);
 	assert_int_equal(info_of(&w, 0, "mine").loads, 0);
-	assert_int_equal(sy_hook_board_remove(w.board, "mine", &count, &err), -ENOENT);
+	assert_int_equal(sy_hook_registry_remove(w.registry, "mine", &count, &err), -ENOENT);
 	refused(&w, &set, -ENOENT, "no hook mine");
 	world_close(&w);
 }
@@ -98,19 +98,20 @@ static void test_refused(void **state)
 {
 	struct world w;
 	world_open(&w);
-	struct sy_hook_wish h = wish("loops", REFUSED "/loop.bpf.o");
+	struct sy_hook_change h = change_of("loops", REFUSED "/loop.bpf.o");
 	refused(&w, &h, -EINVAL, "loop");
 	assert_int_equal(info_of(&w, 0, "loops").loads, 0);
-	h = wish("Not A Name", READY "/length.bpf.o");
+	h = change_of("Not A Name", READY "/length.bpf.o");
 	refused(&w, &h, -EINVAL, "name");
-	h = wish("length", READY "/length.bpf.o");
+	h = change_of("length", READY "/length.bpf.o");
 	h.places = 1;
 	h.place[0] = port_80;
 	refused(&w, &h, -EINVAL, "no listener");
 	world_close(&w);
 }
 
-/* The application of one stack has a hook of its own under a name that the board does not know. */
+/* The application of one stack has a hook of its own under a name that the registry does not know.
+ */
 static void test_application(void **state)
 {
 	struct world w;
@@ -120,17 +121,17 @@ static void test_application(void **state)
 	pthread_mutex_lock(&w.lock);
 	assert_int_equal(sy_hooks_load(w.stack[0].hooks, "own", &own, &err), SY_HOOKS);
 	pthread_mutex_unlock(&w.lock);
-	struct sy_hook_wish h = wish("own", READY "/length.bpf.o");
+	struct sy_hook_change h = change_of("own", READY "/length.bpf.o");
 	refused(&w, &h, -EEXIST, "there is a hook own");
 	assert_int_equal(info_of(&w, 1, "own").loads, 0); /* given back */
 	assert_int_equal(info_of(&w, 0, "own").loads, 1);
 	h.swap = true; /* one has it, the other has not: neither takes it */
 	refused(&w, &h, -ENOENT, "no hook own");
 	assert_int_equal(info_of(&w, 0, "own").loads, 1);
-	struct sy_hook_wish set = {.name = "own", .params = 1, .param = {3}};
+	struct sy_hook_change set = {.name = "own", .params = 1, .param = {3}};
 	load(&w, &set, 1);
 	assert_int_equal(info_of(&w, 0, "own").param[0], 3);
-	h = wish("other", READY "/length.bpf.o"); /* its number is in use in one stack */
+	h = change_of("other", READY "/length.bpf.o"); /* its number is in use in one stack */
 	load(&w, &h, 2);
 	world_close(&w);
 }
@@ -145,14 +146,14 @@ static void test_late(void **state)
 	pthread_mutex_lock(&w.lock);
 	w.deaf = true;
 	pthread_mutex_unlock(&w.lock);
-	struct sy_hook_wish h = wish("mine", READY "/length.bpf.o");
-	assert_int_equal(sy_hook_board_load(w.board, &h, &count, &err), 0);
+	struct sy_hook_change h = change_of("mine", READY "/length.bpf.o");
+	assert_int_equal(sy_hook_registry_load(w.registry, &h, &count, &err), 0);
 	assert_int_equal(count.stacks, 1);
 	assert_int_equal(count.silent, 1);
 	pthread_mutex_lock(&w.lock);
 	w.deaf = false;
 	pthread_mutex_unlock(&w.lock);
-	struct sy_hook_wish set = {.name = "mine", .params = 1, .param = {9}};
+	struct sy_hook_change set = {.name = "mine", .params = 1, .param = {9}};
 	load(&w, &set, 2);
 	assert_int_equal(info_of(&w, 0, "mine").param[0], 9);
 	world_close(&w);
@@ -180,21 +181,21 @@ static void test_leave(void **state)
 	w.deaf = true;
 	pthread_mutex_unlock(&w.lock);
 	pthread_create(&thread, NULL, leaves, &w);
-	struct sy_hook_wish h = wish("mine", READY "/length.bpf.o");
-	assert_int_equal(sy_hook_board_load(w.board, &h, &count, &err), 0);
+	struct sy_hook_change h = change_of("mine", READY "/length.bpf.o");
+	assert_int_equal(sy_hook_registry_load(w.registry, &h, &count, &err), 0);
 	pthread_join(thread, NULL);
 	assert_int_equal(count.stacks, 1);
 	assert_int_equal(count.silent, 0);
 	world_close(&w);
 }
 
-/* Whoever had the place has it still, at the board and in all stacks. */
+/* Whoever had the place has it still, at the registry and in all stacks. */
 static void keeps(struct world *w, const char *name)
 {
 	struct sy_hook_count count;
 	struct sy_hook_report report[4];
 	unsigned number = 0;
-	unsigned hooks = sy_hook_board_report(w->board, report, 4, NULL, &count);
+	unsigned hooks = sy_hook_registry_report(w->registry, report, 4, NULL, &count);
 	for (unsigned i = 0; i < hooks; i++)
 		if (!strcmp(report[i].info.name, name)) {
 			assert_int_equal(report[i].places, 1);
@@ -203,7 +204,7 @@ static void keeps(struct world *w, const char *name)
 	assert_int_not_equal(number, 0);
 	pthread_mutex_lock(&w->lock);
 	stack_join(w, &w->stack[2]);
-	sy_hook_seat_turn(w->stack[2].seat);
+	sy_hook_agent_poll(w->stack[2].agent);
 	for (unsigned i = 0; i < STACKS; i++)
 		assert_int_equal(w->stack[i].listener, number);
 	stack_leave(w, &w->stack[2]);
@@ -215,7 +216,7 @@ static void test_places_stay(void **state)
 	struct world w;
 	struct sy_error err = {0};
 	world_open(&w);
-	struct sy_hook_wish h = wish("first", READY "/bytes.bpf.o");
+	struct sy_hook_change h = change_of("first", READY "/bytes.bpf.o");
 	h.places = 1;
 	h.place[0] = port_80;
 	load(&w, &h, 2);
@@ -233,12 +234,12 @@ static void test_too_many_places(void **state)
 {
 	struct world w;
 	world_open(&w);
-	struct sy_hook_wish h = wish("many", READY "/bytes.bpf.o");
+	struct sy_hook_change h = change_of("many", READY "/bytes.bpf.o");
 	h.places = 20;
 	for (unsigned i = 0; i < 20; i++)
 		h.place[i].port = (uint16_t)(100 + i);
 	load(&w, &h, 2);
-	struct sy_hook_wish other = wish("more", READY "/bytes.bpf.o");
+	struct sy_hook_change other = change_of("more", READY "/bytes.bpf.o");
 	load(&w, &other, 2);
 	other.swap = true;
 	other.params = 1;
@@ -277,18 +278,18 @@ static void test_undo(void **state)
 	struct world w;
 	struct fickle f;
 	world_open(&w);
-	struct sy_hook_wish first = wish("first", READY "/bytes.bpf.o");
+	struct sy_hook_change first = change_of("first", READY "/bytes.bpf.o");
 	first.places = 1;
 	first.place[0] = port_80;
 	load(&w, &first, 2);
-	struct sy_hook_wish second = wish("second", READY "/bytes.bpf.o");
+	struct sy_hook_change second = change_of("second", READY "/bytes.bpf.o");
 	second.params = 3;
 	second.param[1] = 5;
 	load(&w, &second, 2);
-	int number = sy_hook_board_join(w.board, getpid(), &f.channel);
+	int number = sy_hook_registry_join(w.registry, getpid(), &f.channel);
 	assert_true(number >= 0);
 	pthread_create(&f.thread, NULL, is_fickle, &f);
-	second = wish("second", READY "/requests.bpf.o");
+	second = change_of("second", READY "/requests.bpf.o");
 	second.swap = true;
 	second.params = 2;
 	second.param[1] = 6;
@@ -303,21 +304,21 @@ static void test_undo(void **state)
 		assert_int_equal(is.param[1], 5);
 		pthread_mutex_lock(&w.lock);
 		struct sy_addr addr = sy_addr_v4(0x0100000a);
-		assert_int_equal(sy_hook_seat_of(w.stack[i].seat, SY_HOOK_SEGMENT, &addr, 81),
+		assert_int_equal(sy_hook_agent_find(w.stack[i].agent, SY_HOOK_SEGMENT, &addr, 81),
 		                 SY_HOOK_NONE);
 		pthread_mutex_unlock(&w.lock);
 	}
 	keeps(&w, "first");
-	struct sy_hook_wish third = wish("third", READY "/bytes.bpf.o");
+	struct sy_hook_change third = change_of("third", READY "/bytes.bpf.o");
 	third.places = 1;
 	third.place[0] = port_80;
 	refused(&w, &third, -ENOMEM, "");
 	assert_int_equal(info_of(&w, 0, "third").loads, 0);
 	keeps(&w, "first");
-	sy_hook_board_leave(w.board, number);
+	sy_hook_registry_leave(w.registry, number);
 	pthread_join(f.thread, NULL);
 	close(f.channel.socket);
-	close(f.channel.bell);
+	close(f.channel.doorbell);
 	world_close(&w);
 }
 
@@ -325,8 +326,8 @@ static void test_undo(void **state)
 static void *comes(void *arg)
 {
 	struct world *w = arg;
-	/* The board keeps the place of each until its order is done, however long that takes. */
-	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS - STACKS; i++) {
+	/* The registry keeps the place of each until its order is done, however long that takes. */
+	for (unsigned i = 0; i < SY_HOOK_REGISTRY_STACKS - STACKS; i++) {
 		if (__atomic_load_n(&w->enough, __ATOMIC_ACQUIRE))
 			break;
 		pthread_mutex_lock(&w->lock);
@@ -348,12 +349,12 @@ static void test_join(void **state)
 	pthread_t thread;
 	world_open(&w);
 	pthread_create(&thread, NULL, comes, &w);
-	struct sy_hook_wish h = wish("mine", READY "/label.bpf.o");
+	struct sy_hook_change h = change_of("mine", READY "/label.bpf.o");
 	for (unsigned i = 0; i < 100; i++) {
-		if (sy_hook_board_load(w.board, &h, &count, &err))
+		if (sy_hook_registry_load(w.registry, &h, &count, &err))
 			fail_msg("%u: %s", i, err.text);
 		assert_true(count.stacks >= 2);
-		assert_int_equal(sy_hook_board_remove(w.board, "mine", &count, &err), 0);
+		assert_int_equal(sy_hook_registry_remove(w.registry, "mine", &count, &err), 0);
 	}
 	__atomic_store_n(&w.enough, true, __ATOMIC_RELEASE);
 	pthread_join(thread, NULL);

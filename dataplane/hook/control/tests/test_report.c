@@ -23,11 +23,11 @@ static void test_connections(void **state)
 	struct sy_hook_count count;
 	struct seen all = {.most = UINT32_MAX}, some = {.most = 100};
 	world_open(&w);
-	assert_int_equal(sy_hook_board_connections(w.board, connection_see, &all, &count),
+	assert_int_equal(sy_hook_registry_connections(w.registry, connection_see, &all, &count),
 	                 SY_HOOK_WALK_ALL);
 	for (unsigned i = 0; i < 150; i++)
 		assert_int_equal(all.port[i], 2); /* each stack's, once */
-	assert_int_equal(sy_hook_board_connections(w.board, connection_see, &some, &count),
+	assert_int_equal(sy_hook_registry_connections(w.registry, connection_see, &some, &count),
 	                 SY_HOOK_WALK_ENOUGH);
 	assert_in_range(some.count, 100, 150);
 	assert_int_equal(count.silent, 0);
@@ -36,7 +36,7 @@ static void test_connections(void **state)
 	w.deaf = true;
 	pthread_mutex_unlock(&w.lock);
 	all = (struct seen){.most = UINT32_MAX};
-	assert_int_equal(sy_hook_board_connections(w.board, connection_see, &all, &count),
+	assert_int_equal(sy_hook_registry_connections(w.registry, connection_see, &all, &count),
 	                 SY_HOOK_WALK_ALL);
 	assert_int_equal(all.count, 150);
 	assert_int_equal(count.silent, 1);
@@ -49,9 +49,9 @@ static void test_report(void **state)
 	struct world w;
 	struct sy_hook_count count;
 	struct sy_hook_report report[4];
-	struct sy_hook_stack stack[SY_HOOK_BOARD_STACKS];
+	struct sy_hook_stack stack[SY_HOOK_REGISTRY_STACKS];
 	world_open(&w);
-	struct sy_hook_wish h = wish("short", READY "/length.bpf.o");
+	struct sy_hook_change h = change_of("short", READY "/length.bpf.o");
 	h.places = 1;
 	load(&w, &h, 2);
 	for (unsigned i = 0; i < 2; i++) {
@@ -61,7 +61,7 @@ static void test_report(void **state)
 		assert_int_equal(sy_hook_ask_packet(hs, SY_HOOKS, &view, (const uint8_t *)"x"), 0);
 		pthread_mutex_unlock(&w.lock);
 	}
-	assert_int_equal(sy_hook_board_report(w.board, report, 4, stack, &count), 1);
+	assert_int_equal(sy_hook_registry_report(w.registry, report, 4, stack, &count), 1);
 	assert_string_equal(report[0].info.name, "short");
 	assert_int_equal(report[0].stacks, 2);
 	assert_int_equal(report[0].info.calls, 2);
@@ -83,7 +83,7 @@ static void test_report(void **state)
 		stack_leave(&w, &w.stack[i]);
 		pthread_mutex_unlock(&w.lock);
 	}
-	assert_int_equal(sy_hook_board_report(w.board, report, 4, stack, &count), 1);
+	assert_int_equal(sy_hook_registry_report(w.registry, report, 4, stack, &count), 1);
 	assert_int_equal(report[0].stacks, 0);
 	assert_true(report[0].info.instructions > 0);
 	world_close(&w);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The board's socket: who starts beside others, and who ends while a user does nothing. */
+/* The registry's socket: who starts beside others, and who ends while a user does nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,18 +17,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "board.h"
+#include "registry.h"
 
 #define STARTS 8 /* at once */
 
-static const struct sy_hook_board_owner owner = {.program = "test", .interfaces = "eth0"};
+static const struct sy_hook_registry_owner owner = {.program = "test", .interfaces = "eth0"};
 
-static struct sy_hook_board *board_serve(const char *name)
+static struct sy_hook_registry *registry_serve(const char *name)
 {
-	struct sy_hook_board *d;
+	struct sy_hook_registry *d;
 	struct sy_error err = {0};
-	assert_int_equal(sy_hook_board_open(&d, &err), 0);
-	if (sy_hook_board_serve(d, name, &owner, &err))
+	assert_int_equal(sy_hook_registry_open(&d, &err), 0);
+	if (sy_hook_registry_serve(d, name, &owner, &err))
 		fail_msg("%s: %s", name, err.text);
 	return d;
 }
@@ -48,7 +48,7 @@ static void test_end(void **state)
 	char path[64];
 	snprintf(path, sizeof(path), "/tmp/sy-hooks-%d.sock", (int)getpid());
 	for (unsigned sent = 0; sent < 4; sent += 2) {
-		struct sy_hook_board *d = board_serve(path);
+		struct sy_hook_registry *d = registry_serve(path);
 		int user = user_open(path);
 		uint64_t began;
 		assert_int_equal(send(user, "\0\0", sent, 0), sent);
@@ -58,7 +58,7 @@ static void test_end(void **state)
 			pthread_mutex_unlock(&d->lock);
 		}
 		began = sy_clock_ns();
-		sy_hook_board_close(d);
+		sy_hook_registry_close(d);
 		/* Its own limit for users is 5 s. */
 		assert_true(sy_clock_ns() - began < UINT64_C(4000000000));
 		close(user);
@@ -69,18 +69,18 @@ static void test_end(void **state)
 static void test_stopped(void **state)
 {
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
-	struct sy_hook_board *d;
+	struct sy_hook_registry *d;
 	struct sy_error err = {0};
 	snprintf(at.sun_path, sizeof(at.sun_path), "/tmp/sy-stopped-%d.sock", (int)getpid());
 	int listener = socket(AF_UNIX, SOCK_STREAM, 0);
 	assert_int_equal(bind(listener, (void *)&at, sizeof(at)), 0);
 	assert_int_equal(listen(listener, 0), 0);
 	int user = user_open(at.sun_path);
-	assert_int_equal(sy_hook_board_open(&d, &err), 0);
+	assert_int_equal(sy_hook_registry_open(&d, &err), 0);
 	alarm(20); /* instead of for ever */
-	assert_int_equal(sy_hook_board_serve(d, at.sun_path, &owner, &err), -EADDRINUSE);
+	assert_int_equal(sy_hook_registry_serve(d, at.sun_path, &owner, &err), -EADDRINUSE);
 	alarm(0);
-	sy_hook_board_close(d);
+	sy_hook_registry_close(d);
 	close(user);
 	close(listener);
 	unlink(at.sun_path);
@@ -96,14 +96,14 @@ static void test_at_once(void **state)
 	for (unsigned i = 0; i < STARTS; i++)
 		if (fork() == 0) {
 			char name[32], byte;
-			struct sy_hook_board *d;
+			struct sy_hook_registry *d;
 			close(go[1]);
 			snprintf(name, sizeof(name), "test-%d", (int)getpid());
-			int rc = sy_hook_board_open(&d, NULL);
+			int rc = sy_hook_registry_open(&d, NULL);
 			rc = rc ? rc : (int)read(go[0], &byte, 1);
 			for (unsigned n = 0; n < 50 && !rc; n++) {
-				rc = sy_hook_board_serve(d, name, &owner, NULL);
-				board_serve_end(d);
+				rc = sy_hook_registry_serve(d, name, &owner, NULL);
+				registry_serve_end(d);
 			}
 			_exit(rc ? 1 : 0);
 		}
@@ -116,10 +116,10 @@ static void test_at_once(void **state)
 	}
 }
 
-/* A board, and a stack that makes no turn and whose socket has room for few orders. */
+/* A registry, and a stack that makes no turn and whose socket has room for few orders. */
 struct deaf {
-	struct sy_hook_board *board;
-	struct board_stack *stack;
+	struct sy_hook_registry *registry;
+	struct registry_stack *stack;
 	struct sy_hook_channel channel;
 	char path[64];
 };
@@ -128,10 +128,10 @@ static void deaf_open(struct deaf *f)
 {
 	const int few = 1;
 	snprintf(f->path, sizeof(f->path), "/tmp/sy-missed-%d.sock", (int)getpid());
-	f->board = board_serve(f->path);
-	int number = sy_hook_board_join(f->board, getpid(), &f->channel);
+	f->registry = registry_serve(f->path);
+	int number = sy_hook_registry_join(f->registry, getpid(), &f->channel);
 	assert_true(number >= 0);
-	f->stack = &f->board->stack[number];
+	f->stack = &f->registry->stack[number];
 	setsockopt(f->stack->socket, SOL_SOCKET, SO_SNDBUF, &few, sizeof(few));
 }
 
@@ -161,16 +161,16 @@ static void deaf_close(struct deaf *f)
 {
 	struct order o;
 	assert_int_equal(recv(f->channel.socket, &o, sizeof(o), MSG_DONTWAIT), -1);
-	sy_hook_board_close(f->board);
+	sy_hook_registry_close(f->registry);
 	close(f->channel.socket);
-	close(f->channel.bell);
+	close(f->channel.doorbell);
 }
 
 /* A stack makes no turn for so long that its socket has no room for orders: it gets them all, in
  * their order, as soon as it reads; of parameters that have not gone out, the newest. */
 static void test_missed_orders(void **state)
 {
-	struct sy_hook_wish set = {.name = "own", .params = 1};
+	struct sy_hook_change set = {.name = "own", .params = 1};
 	struct sy_hook_count count;
 	struct sy_error err;
 	struct deaf f;
@@ -180,19 +180,19 @@ static void test_missed_orders(void **state)
 	for (; !f.stack->missed; sent++) {
 		assert_true(sent < 20);
 		set.param[0] = sent;
-		assert_int_equal(sy_hook_board_load(f.board, &set, &count, &err), 0);
+		assert_int_equal(sy_hook_registry_load(f.registry, &set, &count, &err), 0);
 		assert_int_equal(count.silent, 1);
 	}
 	set.params = 6;
-	for (unsigned i = 0; i < 2 * BOARD_MISSED; i++) { /* a program that adjusts a hook */
+	for (unsigned i = 0; i < 2 * MAX_MISSED; i++) { /* a program that adjusts a hook */
 		set.param[1] = i;
-		assert_int_equal(sy_hook_board_load(f.board, &set, &count, &err), 0);
+		assert_int_equal(sy_hook_registry_load(f.registry, &set, &count, &err), 0);
 	}
-	assert_int_equal(sy_hook_board_remove(f.board, "own", &count, &err), 0);
-	assert_int_equal(sy_hook_board_load(f.board, &set, &count, &err), 0);
+	assert_int_equal(sy_hook_registry_remove(f.registry, "own", &count, &err), 0);
+	assert_int_equal(sy_hook_registry_load(f.registry, &set, &count, &err), 0);
 	assert_int_equal(f.stack->misses, 3);
 	struct sy_hook_report report;
-	sy_hook_board_report(f.board, &report, 1, NULL, &count);
+	sy_hook_registry_report(f.registry, &report, 1, NULL, &count);
 	assert_int_equal(count.silent, 1);
 	close(user_open(f.path)); /* users' orders come from the thread that this wakes */
 	alarm(60);
@@ -201,7 +201,7 @@ static void test_missed_orders(void **state)
 		assert_int_equal(o.param[0], i);
 	}
 	assert_int_equal(o.params, 7);
-	assert_int_equal(o.param[1], 2 * BOARD_MISSED - 1);
+	assert_int_equal(o.param[1], 2 * MAX_MISSED - 1);
 	order_expect(&f, &o, ORDER_REMOVE);
 	order_expect(&f, &o, ORDER_LOAD);
 	assert_int_equal(o.params, 6);
@@ -213,7 +213,7 @@ static void test_missed_orders(void **state)
  * read, and nothing has changed. */
 static void test_too_many_missed(void **state)
 {
-	const struct sy_hook_wish set = {.name = "own", .params = 1};
+	const struct sy_hook_change set = {.name = "own", .params = 1};
 	struct sy_hook_count count;
 	struct sy_error err = {0};
 	struct deaf f;
@@ -222,21 +222,21 @@ static void test_too_many_missed(void **state)
 	unsigned sent = 0, read = 0;
 	int rc;
 	deaf_open(&f);
-	while ((rc = sy_hook_board_remove(f.board, "own", &count, &err)) == 0) {
-		assert_true(sent++ < BOARD_MISSED + 20);
+	while ((rc = sy_hook_registry_remove(f.registry, "own", &count, &err)) == 0) {
+		assert_true(sent++ < MAX_MISSED + 20);
 		assert_int_equal(count.silent, 1);
 	}
 	assert_int_equal(rc, -EBUSY);
-	assert_int_equal(f.stack->misses, BOARD_MISSED);
+	assert_int_equal(f.stack->misses, MAX_MISSED);
 	snprintf(who, sizeof(who), "process %d", (int)getpid());
 	assert_non_null(strstr(err.text, who));
 	assert_non_null(strstr(err.text, "kill -CONT"));
-	assert_int_equal(sy_hook_board_load(f.board, &set, &count, &err), -EBUSY);
-	assert_int_equal(f.stack->misses, BOARD_MISSED);
+	assert_int_equal(sy_hook_registry_load(f.registry, &set, &count, &err), -EBUSY);
+	assert_int_equal(f.stack->misses, MAX_MISSED);
 	while (recv(f.channel.socket, &o, sizeof(o), MSG_DONTWAIT) > 0) /* it reads what is there */
 		read++;
-	assert_int_equal(read, sent - BOARD_MISSED);
-	assert_int_equal(sy_hook_board_remove(f.board, "own", &count, &err), 0);
+	assert_int_equal(read, sent - MAX_MISSED);
+	assert_int_equal(sy_hook_registry_remove(f.registry, "own", &count, &err), 0);
 	close(user_open(f.path));
 	alarm(60);
 	for (; read <= sent; read++)
@@ -256,7 +256,7 @@ static void code_order(struct deaf *f, uint32_t must, uint32_t len, uint32_t par
 	struct sy_hook_count count;
 	int object = memfd_create("code", MFD_CLOEXEC);
 	assert_int_equal(ftruncate(object, len), 0);
-	board_order(f->board, &o, object, &count, NULL, NULL);
+	registry_order(f->registry, &o, object, &count, NULL, NULL);
 	assert_int_equal(count.silent, 1);
 	close(object);
 }
@@ -271,15 +271,15 @@ static void test_missed_code(void **state)
 	deaf_open(&f);
 	for (; !f.stack->missed; sent++) {
 		assert_true(sent < 20);
-		board_order(f.board, &o, -1, &count, NULL, NULL);
-		f.board->follows = true; /* nobody waits for it again */
+		registry_order(f.registry, &o, -1, &count, NULL, NULL);
+		f.registry->follows = true; /* nobody waits for it again */
 	}
 	code_order(&f, ORDER_NEW, 1, 1);
 	code_order(&f, ORDER_SWAP, 2, 2);
 	code_order(&f, ORDER_SWAP, 3, 0);
 	o.type = ORDER_REMOVE;
 	memcpy(o.name, "code", sizeof("code"));
-	board_order(f.board, &o, -1, &count, NULL, NULL);
+	registry_order(f.registry, &o, -1, &count, NULL, NULL);
 	code_order(&f, ORDER_NEW, 4, 0);
 	close(user_open(f.path));
 	alarm(60);

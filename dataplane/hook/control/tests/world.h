@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A board, and stacks whose turns a thread takes. */
+/* A registry, and stacks whose turns a thread takes. */
 #ifndef HOOK_TESTS_WORLD_H
 #define HOOK_TESTS_WORLD_H
 
@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <sy_hook_board.h>
+#include <sy_hook_registry.h>
 
 #include "order.h"
 
@@ -24,14 +24,14 @@
 
 struct stack {
 	struct sy_hooks *hooks;
-	struct sy_hook_seat *seat;
+	struct sy_hook_agent *agent;
 	int socket;
 	int number;
 	unsigned usual[SY_HOOK_KINDS], listener; /* what is asked, as placed() found it */
 };
 
 struct world {
-	struct sy_hook_board *board;
+	struct sy_hook_registry *registry;
 	struct stack stack[STACKS];
 	pthread_mutex_t lock;
 	pthread_t thread;
@@ -50,8 +50,8 @@ static inline void placed(void *ctx)
 	struct stack *s = ctx;
 	struct sy_addr addr = sy_addr_v4(0x0100000a);
 	for (enum sy_hook_kind kind = 0; kind < SY_HOOK_KINDS; kind++)
-		s->usual[kind] = sy_hook_seat_of(s->seat, kind, NULL, 0);
-	s->listener = sy_hook_seat_of(s->seat, SY_HOOK_SEGMENT, &addr, 80);
+		s->usual[kind] = sy_hook_agent_find(s->agent, kind, NULL, 0);
+	s->listener = sy_hook_agent_find(s->agent, SY_HOOK_SEGMENT, &addr, 80);
 }
 
 /* Somebody does at port 80. */
@@ -82,20 +82,20 @@ static inline unsigned connections(void *ctx, uint32_t *at, struct sy_hook_conne
 
 static inline void stack_join(struct world *w, struct stack *s)
 {
-	const struct sy_hook_seat_owner owner = {hooks_of, placed, s, listens, tally, connections};
+	const struct sy_hook_agent_owner owner = {hooks_of, placed, s, listens, tally, connections};
 	struct sy_hook_channel channel;
 	s->hooks = sy_hooks_create();
-	s->number = sy_hook_board_join(w->board, getpid(), &channel);
+	s->number = sy_hook_registry_join(w->registry, getpid(), &channel);
 	assert_true(s->number >= 0);
-	assert_int_equal(sy_hook_seat_open(&owner, &channel, &s->seat), 0);
+	assert_int_equal(sy_hook_agent_open(&owner, &channel, &s->agent), 0);
 	s->socket = channel.socket;
-	close(channel.bell);
+	close(channel.doorbell);
 }
 
 static inline void stack_leave(struct world *w, struct stack *s)
 {
-	sy_hook_board_leave(w->board, s->number);
-	sy_hook_seat_close(s->seat);
+	sy_hook_registry_leave(w->registry, s->number);
+	sy_hook_agent_close(s->agent);
 	close(s->socket);
 	sy_hooks_destroy(s->hooks);
 	*s = (struct stack){0};
@@ -107,8 +107,8 @@ static inline void *turns(void *arg)
 	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
 		pthread_mutex_lock(&w->lock);
 		for (unsigned i = 0; i < STACKS; i++)
-			if (w->stack[i].seat && !(w->deaf && i == 0))
-				sy_hook_seat_turn(w->stack[i].seat);
+			if (w->stack[i].agent && !(w->deaf && i == 0))
+				sy_hook_agent_poll(w->stack[i].agent);
 		pthread_mutex_unlock(&w->lock);
 		usleep(100);
 	}
@@ -118,7 +118,7 @@ static inline void *turns(void *arg)
 static inline void world_open(struct world *w)
 {
 	*w = (struct world){.lock = PTHREAD_MUTEX_INITIALIZER};
-	assert_int_equal(sy_hook_board_open(&w->board, NULL), 0);
+	assert_int_equal(sy_hook_registry_open(&w->registry, NULL), 0);
 	for (unsigned i = 0; i < STACKS - 1; i++) /* the last one comes later */
 		stack_join(w, &w->stack[i]);
 	pthread_create(&w->thread, NULL, turns, w);
@@ -129,15 +129,15 @@ static inline void world_close(struct world *w)
 	__atomic_store_n(&w->stop, true, __ATOMIC_RELEASE);
 	pthread_join(w->thread, NULL);
 	for (unsigned i = 0; i < STACKS; i++)
-		if (w->stack[i].seat)
+		if (w->stack[i].agent)
 			stack_leave(w, &w->stack[i]);
-	sy_hook_board_close(w->board);
+	sy_hook_registry_close(w->registry);
 }
 
-static inline struct sy_hook_wish wish(const char *name, const char *file)
+static inline struct sy_hook_change change_of(const char *name, const char *file)
 {
 	static uint8_t bytes[65536];
-	struct sy_hook_wish w = {.object = bytes};
+	struct sy_hook_change w = {.object = bytes};
 	FILE *f = fopen(file, "r");
 	assert_non_null(f);
 	w.object_len = fread(bytes, 1, sizeof(bytes), f);
@@ -146,22 +146,22 @@ static inline struct sy_hook_wish wish(const char *name, const char *file)
 	return w;
 }
 
-static inline void load(struct world *w, const struct sy_hook_wish *wanted, unsigned stacks)
+static inline void load(struct world *w, const struct sy_hook_change *wanted, unsigned stacks)
 {
 	struct sy_hook_count count;
 	struct sy_error err = {0};
-	if (sy_hook_board_load(w->board, wanted, &count, &err))
+	if (sy_hook_registry_load(w->registry, wanted, &count, &err))
 		fail_msg("%s: %s", wanted->name, err.text);
 	assert_int_equal(count.stacks, stacks);
 	assert_int_equal(count.silent, 0);
 }
 
-static inline void refused(struct world *w, const struct sy_hook_wish *wanted, int rc,
+static inline void refused(struct world *w, const struct sy_hook_change *wanted, int rc,
                            const char *why)
 {
 	struct sy_hook_count count;
 	struct sy_error err = {0};
-	assert_int_equal(sy_hook_board_load(w->board, wanted, &count, &err), rc);
+	assert_int_equal(sy_hook_registry_load(w->registry, wanted, &count, &err), rc);
 	if (!strstr(err.text, why))
 		fail_msg("\"%s\" does not say \"%s\"", err.text, why);
 }

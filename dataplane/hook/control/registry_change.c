@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Changes, as users ask for them: checked, kept, ordered. */
-#include "board.h"
+#include "registry.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static struct board_hook *hook_find(struct sy_hook_board *d, const char *name)
+static struct registry_hook *hook_find(struct sy_hook_registry *d, const char *name)
 {
 	for (unsigned i = 0; i < SY_HOOKS; i++)
 		if (d->hook[i].name[0] && !strcmp(d->hook[i].name, name))
@@ -17,7 +17,7 @@ static struct board_hook *hook_find(struct sy_hook_board *d, const char *name)
 	return NULL;
 }
 
-static struct board_hook *hook_free(struct sy_hook_board *d)
+static struct registry_hook *hook_free(struct sy_hook_registry *d)
 {
 	for (unsigned i = 0; i < SY_HOOKS; i++)
 		if (!d->hook[i].name[0])
@@ -28,7 +28,8 @@ static struct board_hook *hook_free(struct sy_hook_board *d)
 /* ---- checks ---------------------------------------------------------------------------------- */
 
 /* As each stack will, so that none has to refuse it. */
-static int wish_check(const struct sy_hook_wish *w, struct sy_hook_info *info, struct sy_error *err)
+static int change_check(const struct sy_hook_change *w, struct sy_hook_info *info,
+                        struct sy_error *err)
 {
 	struct sy_hook_source source = {.object = w->object, .object_len = w->object_len};
 	struct sy_hooks *scratch = sy_hooks_create();
@@ -55,7 +56,7 @@ static bool place_equal(const struct sy_hook_place *a, const struct sy_hook_plac
 	return sy_addr_equal(&a->addr, &b->addr) && a->port == b->port;
 }
 
-static int places_add(struct board_hook *h, const struct sy_hook_wish *w, struct sy_error *err)
+static int places_add(struct registry_hook *h, const struct sy_hook_change *w, struct sy_error *err)
 {
 	for (unsigned i = 0; i < w->places; i++) {
 		bool there = false;
@@ -70,10 +71,10 @@ static int places_add(struct board_hook *h, const struct sy_hook_wish *w, struct
 }
 
 /* A place has one hook of each kind; the last one stays. */
-static void places_take(struct sy_hook_board *d, const struct board_hook *from)
+static void places_take(struct sy_hook_registry *d, const struct registry_hook *from)
 {
 	for (unsigned i = 0; i < SY_HOOKS; i++) {
-		struct board_hook *h = &d->plan[i];
+		struct registry_hook *h = &d->plan[i];
 		if (!h->name[0] || h->info.kind != from->info.kind || !strcmp(h->name, from->name))
 			continue;
 		for (unsigned k = 0; k < h->places;) {
@@ -90,7 +91,7 @@ static void places_take(struct sy_hook_board *d, const struct board_hook *from)
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-static int object_keep(const struct sy_hook_wish *w)
+static int object_keep(const struct sy_hook_change *w)
 {
 	int fd = memfd_create(w->name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
@@ -111,7 +112,7 @@ struct gathering {
 	unsigned count, most;
 	struct sy_hook_stack *stack; /* of each that has answered; NULL: nobody asks */
 	unsigned stacks;
-	const struct sy_hook_board *d;
+	const struct sy_hook_registry *d;
 };
 
 static struct sy_hook_report *report_for(struct gathering *g, const struct sy_hook_info *info)
@@ -169,12 +170,12 @@ static void report_take(void *ctx, unsigned number, const struct answer *a)
 }
 
 /* An order that changes a hook, whose places are looked at. */
-static void change_order(struct sy_hook_board *d, struct order *o, int object,
+static void change_order(struct sy_hook_registry *d, struct order *o, int object,
                          struct sy_hook_count *count)
 {
 	struct sy_hook_report report;
 	struct gathering g = {.report = &report, .most = 1};
-	board_order(d, o, object, count, report_take, &g);
+	registry_order(d, o, object, count, report_take, &g);
 	for (unsigned i = 0; g.count && i < report.places; i++)
 		if (report.idle >> i & 1)
 			count->idle[count->idles++] = report.place[i];
@@ -182,7 +183,7 @@ static void change_order(struct sy_hook_board *d, struct order *o, int object,
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-static void order_fill(struct order *o, const struct sy_hook_wish *w)
+static void order_fill(struct order *o, const struct sy_hook_change *w)
 {
 	*o = (struct order){.type = ORDER_LOAD,
 	                    .must = w->swap ? ORDER_SWAP : ORDER_NEW,
@@ -196,9 +197,9 @@ static void order_fill(struct order *o, const struct sy_hook_wish *w)
 
 /* Those that have taken it give it back, and what it took from others. An application's own hook
  * that was swapped stays as it is: its old code is not known here. */
-static void load_undo(struct sy_hook_board *d, unsigned number, const struct sy_hook_wish *w)
+static void load_undo(struct sy_hook_registry *d, unsigned number, const struct sy_hook_change *w)
 {
-	const struct board_hook *was = &d->before[number];
+	const struct registry_hook *was = &d->before[number];
 	struct order o = {.type = ORDER_REMOVE};
 	uint32_t others = 0;
 	int object = d->plan[number].object;
@@ -210,31 +211,31 @@ static void load_undo(struct sy_hook_board *d, unsigned number, const struct sy_
 	memcpy(d->hook, d->plan, sizeof(d->hook));
 	pthread_mutex_unlock(&d->lock);
 	if (was->name[0]) {
-		board_hook_order(was, number, &o);
+		registry_hook_order(was, number, &o);
 		o.must = ORDER_SWAP | ORDER_ONLY;
 		o.params = w->params;
 	}
 	if (was->name[0] || !w->swap)
-		board_undo(d, &o, was->name[0] ? was->object : -1);
+		registry_undo(d, &o, was->name[0] ? was->object : -1);
 	for (unsigned i = 0; i < SY_HOOKS; i++) {
 		if (!(others >> i & 1))
 			continue;
-		board_hook_order(&d->hook[i], i, &o);
+		registry_hook_order(&d->hook[i], i, &o);
 		o.must = ORDER_SWAP | ORDER_ONLY;
 		o.object_len = o.params = 0;
-		board_undo(d, &o, -1);
+		registry_undo(d, &o, -1);
 	}
 	close(object);
 }
 
 /* All stacks, before one of them does it. */
-static int load_ask(struct sy_hook_board *d, const struct order *wanted, bool known,
+static int load_ask(struct sy_hook_registry *d, const struct order *wanted, bool known,
                     struct sy_hook_count *count, struct sy_error *err)
 {
 	struct order o = *wanted;
 	o.must |= ORDER_ASK;
 	d->follows = false;
-	board_order(d, &o, -1, count, NULL, NULL);
+	registry_order(d, &o, -1, count, NULL, NULL);
 	if (d->refused)
 		return sy_fail(err, -d->refused, "%s", d->text);
 	if (o.must & ORDER_SWAP && !known && count->stacks + count->silent == 0)
@@ -242,8 +243,8 @@ static int load_ask(struct sy_hook_board *d, const struct order *wanted, bool kn
 	return 0;
 }
 
-static int load_order(struct sy_hook_board *d, struct order *o, const struct board_hook *next,
-                      const struct sy_hook_wish *w, struct sy_hook_count *count,
+static int load_order(struct sy_hook_registry *d, struct order *o, const struct registry_hook *next,
+                      const struct sy_hook_change *w, struct sy_hook_count *count,
                       struct sy_error *err)
 {
 	unsigned number = SY_HOOKS - o->number;
@@ -267,7 +268,7 @@ static int load_order(struct sy_hook_board *d, struct order *o, const struct boa
 	return rc;
 }
 
-static void params_keep(struct board_hook *h, const struct sy_hook_wish *w)
+static void params_keep(struct registry_hook *h, const struct sy_hook_change *w)
 {
 	for (unsigned i = 0; i < SY_HOOK_PARAMS; i++)
 		if (w->params >> i & 1)
@@ -275,11 +276,11 @@ static void params_keep(struct board_hook *h, const struct sy_hook_wish *w)
 	h->params |= w->params;
 }
 
-/* New code, for a hook that the board keeps from now on. */
-static int code_load(struct sy_hook_board *d, const struct sy_hook_wish *w,
+/* New code, for a hook that the registry keeps from now on. */
+static int code_load(struct sy_hook_registry *d, const struct sy_hook_change *w,
                      struct sy_hook_count *count, struct sy_error *err)
 {
-	struct board_hook *h = hook_find(d, w->name), before, next;
+	struct registry_hook *h = hook_find(d, w->name), before, next;
 	struct sy_hook_info info;
 	struct order o;
 	if (h && !w->swap)
@@ -291,7 +292,7 @@ static int code_load(struct sy_hook_board *d, const struct sy_hook_wish *w,
 		               SY_HOOKS);
 	before = next = *h;
 	snprintf(next.name, sizeof(next.name), "%s", w->name);
-	int rc = wish_check(w, &info, err);
+	int rc = change_check(w, &info, err);
 	if (!rc && before.name[0] && info.kind != before.info.kind)
 		rc = sy_fail(err, EEXIST,
 		             "%s is a hook for %ss and this one is for %ss; take "
@@ -316,10 +317,10 @@ static int code_load(struct sy_hook_board *d, const struct sy_hook_wish *w,
 }
 
 /* Parameters, also of hooks that the application has loaded itself. */
-static int params_set(struct sy_hook_board *d, const struct sy_hook_wish *w,
+static int params_set(struct sy_hook_registry *d, const struct sy_hook_change *w,
                       struct sy_hook_count *count, struct sy_error *err)
 {
-	struct board_hook *h = hook_find(d, w->name);
+	struct registry_hook *h = hook_find(d, w->name);
 	struct order o;
 	order_fill(&o, w);
 	o.must = ORDER_SWAP;
@@ -331,27 +332,27 @@ static int params_set(struct sy_hook_board *d, const struct sy_hook_wish *w,
 	return sy_fail(err, ENOENT, "there is no hook %s", w->name);
 }
 
-int sy_hook_board_load(struct sy_hook_board *d, const struct sy_hook_wish *w,
-                       struct sy_hook_count *count, struct sy_error *err)
+int sy_hook_registry_load(struct sy_hook_registry *d, const struct sy_hook_change *w,
+                          struct sy_hook_count *count, struct sy_error *err)
 {
 	pthread_mutex_lock(&d->change);
-	int rc = board_room_check(d, err);
+	int rc = registry_backlog_check(d, err);
 	if (!rc)
 		rc = w->object ? code_load(d, w, count, err) : params_set(d, w, count, err);
 	pthread_mutex_unlock(&d->change);
 	return rc;
 }
 
-static int hook_remove(struct sy_hook_board *d, const char *name, struct sy_hook_count *count,
+static int hook_remove(struct sy_hook_registry *d, const char *name, struct sy_hook_count *count,
                        struct sy_error *err)
 {
 	struct order o = {.type = ORDER_REMOVE};
-	struct board_hook *h = hook_find(d, name);
+	struct registry_hook *h = hook_find(d, name);
 	int object = h ? h->object : -1;
 	snprintf(o.name, sizeof(o.name), "%s", name);
 	if (h)
-		d->plan[h - d->hook] = (struct board_hook){0};
-	board_order(d, &o, -1, count, NULL, NULL);
+		d->plan[h - d->hook] = (struct registry_hook){0};
+	registry_order(d, &o, -1, count, NULL, NULL);
 	if (h)
 		close(object);
 	if (!h && count->stacks + count->silent == 0)
@@ -359,11 +360,11 @@ static int hook_remove(struct sy_hook_board *d, const char *name, struct sy_hook
 	return 0;
 }
 
-int sy_hook_board_remove(struct sy_hook_board *d, const char *name, struct sy_hook_count *count,
-                         struct sy_error *err)
+int sy_hook_registry_remove(struct sy_hook_registry *d, const char *name,
+                            struct sy_hook_count *count, struct sy_error *err)
 {
 	pthread_mutex_lock(&d->change);
-	int rc = board_room_check(d, err);
+	int rc = registry_backlog_check(d, err);
 	if (!rc)
 		rc = hook_remove(d, name, count, err);
 	pthread_mutex_unlock(&d->change);
@@ -374,7 +375,7 @@ int sy_hook_board_remove(struct sy_hook_board *d, const char *name, struct sy_ho
  */
 
 /* What was ordered while there is no stack. */
-static void report_ordered(struct gathering *g, const struct board_hook *h, unsigned number)
+static void report_ordered(struct gathering *g, const struct registry_hook *h, unsigned number)
 {
 	struct sy_hook_report *r = report_for(g, &h->info);
 	if (!r || r->stacks)
@@ -390,14 +391,14 @@ static int stack_compare(const void *a, const void *b)
 	return x->number < y->number ? -1 : x->number > y->number;
 }
 
-unsigned sy_hook_board_report(struct sy_hook_board *d, struct sy_hook_report *report, unsigned most,
-                              struct sy_hook_stack stack[SY_HOOK_BOARD_STACKS],
-                              struct sy_hook_count *count)
+unsigned sy_hook_registry_report(struct sy_hook_registry *d, struct sy_hook_report *report,
+                                 unsigned most, struct sy_hook_stack stack[SY_HOOK_REGISTRY_STACKS],
+                                 struct sy_hook_count *count)
 {
 	struct gathering g = {.report = report, .most = most, .stack = stack, .d = d};
 	struct order o = {.type = ORDER_REPORT};
 	pthread_mutex_lock(&d->change);
-	board_order(d, &o, -1, count, report_take, &g);
+	registry_order(d, &o, -1, count, report_take, &g);
 	if (stack)
 		qsort(stack, g.stacks, sizeof(*stack), stack_compare);
 	for (unsigned i = 0; i < SY_HOOKS; i++)
@@ -407,17 +408,17 @@ unsigned sy_hook_board_report(struct sy_hook_board *d, struct sy_hook_report *re
 	return g.count;
 }
 
-void sy_hook_board_note(struct sy_hook_board *d, unsigned place, const char *text)
+void sy_hook_registry_note(struct sy_hook_registry *d, unsigned place, const char *text)
 {
 	pthread_mutex_lock(&d->lock);
-	board_text_take(d->note[place], text, sizeof(d->note[place]));
+	text_copy_printable(d->note[place], text, sizeof(d->note[place]));
 	pthread_mutex_unlock(&d->lock);
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
 struct walk {
-	struct sy_hook_board *d;
+	struct sy_hook_registry *d;
 	sy_hook_connections_take *take;
 	void *ctx;
 	bool more, enough;
@@ -433,8 +434,9 @@ static void connections_take(void *ctx, unsigned number, const struct answer *a)
 		w->enough = !w->take(w->ctx, &stack, a->connection, a->connections);
 }
 
-enum sy_hook_walk sy_hook_board_connections(struct sy_hook_board *d, sy_hook_connections_take *take,
-                                            void *ctx, struct sy_hook_count *count)
+enum sy_hook_walk sy_hook_registry_connections(struct sy_hook_registry *d,
+                                               sy_hook_connections_take *take, void *ctx,
+                                               struct sy_hook_count *count)
 {
 	struct walk w = {.d = d, .take = take, .ctx = ctx};
 	struct order o = {.type = ORDER_CONNECTIONS};
@@ -443,8 +445,8 @@ enum sy_hook_walk sy_hook_board_connections(struct sy_hook_board *d, sy_hook_con
 	pthread_mutex_lock(&d->change);
 	do {
 		w.more = false;
-		board_order(d, &o, -1, count, connections_take, &w);
-		for (unsigned i = 0; i < count->silent && all.silent < SY_HOOK_BOARD_STACKS; i++)
+		registry_order(d, &o, -1, count, connections_take, &w);
+		for (unsigned i = 0; i < count->silent && all.silent < SY_HOOK_REGISTRY_STACKS; i++)
 			all.silent_pid[all.silent++] = count->silent_pid[i]; /* not asked again */
 		o.type = ORDER_CONNECTIONS_MORE;
 	} while (w.more && !w.enough && sy_clock_ns() < until);

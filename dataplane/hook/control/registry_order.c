@@ -12,14 +12,14 @@
 
 #include <sy_patience.h>
 
-#include "board.h"
+#include "registry.h"
 
 #define ANSWERS_AT_ONCE (2 * SY_HOOKS) /* late ones of a stack, before others have their turn */
 #define ERRNO_MAX       4095
 #define AGAIN_MS        10
 #define WAIT_STEP_MS    20
 
-static int order_send(const struct board_stack *s, const struct order *o, int object)
+static int order_send(const struct registry_stack *s, const struct order *o, int object)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
 	struct iovec iov = {(void *)(uintptr_t)o, sizeof(*o)};
@@ -36,17 +36,17 @@ static int order_send(const struct board_stack *s, const struct order *o, int ob
 	return sendmsg(s->socket, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* After the orders are there: who hears the bell finds them. */
-static void bell_ring(struct sy_hook_board *d)
+/* After the orders are there: who hears the doorbell finds them. */
+static void doorbell_ring(struct sy_hook_registry *d)
 {
 	__atomic_add_fetch(d->rung, 1, __ATOMIC_RELEASE);
 }
 
 /* ---- orders that a stack has missed ---------------------------------------------------------- */
 
-static void missed_drop_first(struct board_stack *s)
+static void missed_drop_first(struct registry_stack *s)
 {
-	struct board_missed *m = s->missed;
+	struct registry_missed *m = s->missed;
 	s->missed = m->next;
 	s->misses--;
 	if (m->object >= 0)
@@ -61,7 +61,7 @@ static bool is_gone(int rc)
 }
 
 /* In their order. 0: none is left. */
-static int missed_send(struct board_stack *s)
+static int missed_send(struct registry_stack *s)
 {
 	while (s->missed) {
 		int rc = order_send(s, &s->missed->order, s->missed->object);
@@ -78,10 +78,10 @@ static bool is_code(const struct order *o)
 }
 
 /* The last one that brings code for the same hook, if none removes that in between. */
-static struct board_missed *missed_code(struct board_stack *s, const char *name)
+static struct registry_missed *missed_code(struct registry_stack *s, const char *name)
 {
-	struct board_missed *found = NULL;
-	for (struct board_missed *m = s->missed; m; m = m->next)
+	struct registry_missed *found = NULL;
+	for (struct registry_missed *m = s->missed; m; m = m->next)
 		if (!strcmp(m->order.name, name))
 			found = is_code(&m->order)              ? m
 			        : m->order.type == ORDER_REMOVE ? NULL
@@ -92,7 +92,7 @@ static struct board_missed *missed_code(struct board_stack *s, const char *name)
 /* Code that has not gone out yet need not go out when there is newer one: this takes its place,
  * and what is left of the order has none. So a stack that is deaf costs memory for one object a
  * hook. */
-static void code_replace(struct board_missed *was, struct board_missed *m)
+static void code_replace(struct registry_missed *was, struct registry_missed *m)
 {
 	close(was->object);
 	was->object = m->object;
@@ -104,12 +104,12 @@ static void code_replace(struct board_missed *was, struct board_missed *m)
 
 /* Parameters that have not gone out yet: newer ones take their place, for nothing but orders of the
  * same hook looks at them. False: there is no such order. */
-static bool params_replace(struct board_stack *s, const struct order *o)
+static bool params_replace(struct registry_stack *s, const struct order *o)
 {
 	struct order *last = NULL;
 	if (o->type != ORDER_LOAD || o->object_len || o->places || o->must & ORDER_ONLY)
 		return false;
-	for (struct board_missed *m = s->missed; m; m = m->next)
+	for (struct registry_missed *m = s->missed; m; m = m->next)
 		if (!strcmp(m->order.name, o->name))
 			last = &m->order;
 	if (!last || last->type != ORDER_LOAD)
@@ -121,12 +121,12 @@ static bool params_replace(struct board_stack *s, const struct order *o)
 	return true;
 }
 
-static void missed_add(struct board_stack *s, const struct order *o, int object)
+static void missed_add(struct registry_stack *s, const struct order *o, int object)
 {
-	struct board_missed *m = malloc(sizeof(*m)), *was;
+	struct registry_missed *m = malloc(sizeof(*m)), *was;
 	if (!m)
 		return;
-	*m = (struct board_missed){.order = *o, .object = object >= 0 ? dup(object) : -1};
+	*m = (struct registry_missed){.order = *o, .object = object >= 0 ? dup(object) : -1};
 	if (object >= 0 && m->object < 0) {
 		free(m);
 		return;
@@ -147,7 +147,7 @@ static void missed_add(struct board_stack *s, const struct order *o, int object)
 }
 
 /* What changes something is not lost; reports and questions are, for nobody waits for them. */
-static int stack_order(struct board_stack *s, const struct order *o, int object)
+static int stack_order(struct registry_stack *s, const struct order *o, int object)
 {
 	int rc = missed_send(s);
 	if (!rc)
@@ -157,18 +157,18 @@ static int stack_order(struct board_stack *s, const struct order *o, int object)
 	return rc;
 }
 
-int board_room_check(struct sy_hook_board *d, struct sy_error *err)
+int registry_backlog_check(struct sy_hook_registry *d, struct sy_error *err)
 {
 	int pid = 0;
 	unsigned misses = 0;
 	pthread_mutex_lock(&d->lock);
-	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
-		struct board_stack *s = &d->stack[i];
-		if (!board_stack_missed(s) || s->gone || s->misses < BOARD_MISSED)
+	for (unsigned i = 0; i < SY_HOOK_REGISTRY_STACKS; i++) {
+		struct registry_stack *s = &d->stack[i];
+		if (!stack_has_missed(s) || s->gone || s->misses < MAX_MISSED)
 			continue;
 		missed_send(s); /* it may read again, and nobody has looked */
-		bell_ring(d);
-		if (s->misses >= BOARD_MISSED) {
+		doorbell_ring(d);
+		if (s->misses >= MAX_MISSED) {
 			pid = s->pid;
 			misses = s->misses;
 		}
@@ -183,48 +183,48 @@ int board_room_check(struct sy_hook_board *d, struct sy_error *err)
 	               pid, misses, pid);
 }
 
-void board_catch_up(struct sy_hook_board *d)
+void registry_catch_up(struct sy_hook_registry *d)
 {
 	bool any = false, again = false;
 	pthread_mutex_lock(&d->lock);
-	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
-		if (board_stack_missed(&d->stack[i])) {
+	for (unsigned i = 0; i < SY_HOOK_REGISTRY_STACKS; i++)
+		if (stack_has_missed(&d->stack[i])) {
 			int rc = missed_send(&d->stack[i]);
 			again |= rc && rc != -EAGAIN;
 			any = true;
 		}
 	if (any)
-		bell_ring(d);
+		doorbell_ring(d);
 	pthread_mutex_unlock(&d->lock);
 	if (again) /* the kernel has no memory: that it has room tells nothing */
 		poll(NULL, 0, AGAIN_MS);
 }
 
-static void stack_free(struct board_stack *s)
+static void stack_free(struct registry_stack *s)
 {
 	while (s->missed)
 		missed_drop_first(s);
 	close(s->socket);
-	*s = (struct board_stack){.socket = -1};
+	*s = (struct registry_stack){.socket = -1};
 }
 
 /* ---- one order to all ------------------------------------------------------------------------ */
 
-static void silent_add(struct sy_hook_count *count, const struct board_stack *s)
+static void silent_add(struct sy_hook_count *count, const struct registry_stack *s)
 {
 	count->silent_pid[count->silent++] = (uint32_t)s->pid;
 }
 
 /* Returns how many answers are awaited; those that are not count as silent. */
-static unsigned order_send_all(struct sy_hook_board *d, struct order *o, int object, bool undo,
+static unsigned order_send_all(struct sy_hook_registry *d, struct order *o, int object, bool undo,
                                struct sy_hook_count *count)
 {
 	unsigned awaited = 0;
 	pthread_mutex_lock(&d->lock);
 	memcpy(d->hook, d->plan, sizeof(d->hook));
 	o->sequence = ++d->sequence;
-	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
-		struct board_stack *s = &d->stack[i];
+	for (unsigned i = 0; i < SY_HOOK_REGISTRY_STACKS; i++) {
+		struct registry_stack *s = &d->stack[i];
 		bool asked = s->socket >= 0 && !s->gone && !(undo && s->rc < 0) &&
 		             !(o->type == ORDER_CONNECTIONS_MORE && s->walked);
 		int rc = asked ? stack_order(s, o, object) : 0;
@@ -238,7 +238,7 @@ static unsigned order_send_all(struct sy_hook_board *d, struct order *o, int obj
 		s->walked = true; /* unless it says that it has more connections */
 	}
 	d->waiting = true;
-	bell_ring(d);
+	doorbell_ring(d);
 	pthread_mutex_unlock(&d->lock);
 	return awaited;
 }
@@ -250,7 +250,7 @@ static bool is_flag(const bool *b)
 	return byte <= 1;
 }
 
-/* As a seat fills it. Sums may be wrong, but nothing here is an index, or goes to a terminal. */
+/* As an agent fills it. Sums may be wrong, but nothing here is an index, or goes to a terminal. */
 static bool hook_is_sound(const struct sy_hook_info *h)
 {
 	return (unsigned)h->kind < SY_HOOK_KINDS && sy_hook_name_valid(h->name) &&
@@ -270,7 +270,7 @@ static bool answer_is_sound(const struct answer *a, size_t len)
 }
 
 /* 1: it is the answer; 0: not yet; negative: none will come. -EBADMSG: it makes no sense. */
-static int answer_take(struct sy_hook_board *d, struct board_stack *s, uint32_t sequence)
+static int answer_take(struct sy_hook_registry *d, struct registry_stack *s, uint32_t sequence)
 {
 	struct answer *a = &d->answer;
 	for (unsigned i = 0; i < ANSWERS_AT_ONCE; i++) {
@@ -287,7 +287,7 @@ static int answer_take(struct sy_hook_board *d, struct board_stack *s, uint32_t 
 	return 0;
 }
 
-void board_text_take(char *to, const char *from, size_t room)
+void text_copy_printable(char *to, const char *from, size_t room)
 {
 	size_t i = 0;
 	for (; i < room - 1 && from[i]; i++)
@@ -295,14 +295,14 @@ void board_text_take(char *to, const char *from, size_t room)
 	to[i] = '\0';
 }
 
-static void answer_read(struct sy_hook_board *d, struct board_stack *s)
+static void answer_read(struct sy_hook_registry *d, struct registry_stack *s)
 {
 	const struct answer *a = &d->answer;
 	s->rc = a->rc;
 	if (a->rc >= 0 || d->refused)
 		return;
 	d->refused = a->rc;
-	board_text_take(d->text, a->text, sizeof(d->text));
+	text_copy_printable(d->text, a->text, sizeof(d->text));
 }
 
 /* Until the next look at the answers, in ms; 0: patience is over. Short, for what is said of a
@@ -314,31 +314,31 @@ static int wait_next(struct sy_patience *patience)
 }
 
 /* Of a report and the like: there is no answer that counts. */
-static bool is_unusable(const struct order *o, const struct board_stack *s, int rc)
+static bool is_unusable(const struct order *o, const struct registry_stack *s, int rc)
 {
 	return o->type >= ORDER_REPORT && (rc == -EBADMSG || (rc > 0 && s->rc < 0));
 }
 
-static void order_run(struct sy_hook_board *d, struct order *o, int object, bool undo,
-                      struct sy_hook_count *count, board_take *take, void *ctx)
+static void order_run(struct sy_hook_registry *d, struct order *o, int object, bool undo,
+                      struct sy_hook_count *count, answer_take_fn *take, void *ctx)
 {
-	unsigned ms = o->type == ORDER_CONNECTIONS_MORE ? BOARD_WALK_WAIT_MS : BOARD_WAIT_MS;
+	unsigned ms = o->type == ORDER_CONNECTIONS_MORE ? ANSWER_WALK_WAIT_MS : ANSWER_WAIT_MS;
 	struct sy_patience patience =
 	        sy_patience_begin(ms * UINT64_C(1000000), 2 * WAIT_STEP_MS * UINT64_C(1000000));
-	struct pollfd p[SY_HOOK_BOARD_STACKS];
+	struct pollfd p[SY_HOOK_REGISTRY_STACKS];
 	unsigned left;
 	int wait; /* looked at by itself: a stack may send without an end */
 	*count = (struct sy_hook_count){0};
 	left = order_send_all(d, o, object, undo, count);
 	d->refused = 0;
-	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
+	for (unsigned i = 0; i < SY_HOOK_REGISTRY_STACKS; i++)
 		p[i] = (struct pollfd){.fd = d->stack[i].awaited ? d->stack[i].socket : -1,
 		                       .events = POLLIN};
 	while (left > 0 && (wait = wait_next(&patience)) > 0) {
-		if (poll(p, SY_HOOK_BOARD_STACKS, wait) <= 0)
+		if (poll(p, SY_HOOK_REGISTRY_STACKS, wait) <= 0)
 			continue;
-		for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
-			struct board_stack *s = &d->stack[i];
+		for (unsigned i = 0; i < SY_HOOK_REGISTRY_STACKS; i++) {
+			struct registry_stack *s = &d->stack[i];
 			int rc = p[i].revents ? answer_take(d, s, o->sequence) : 0;
 			if (rc == 0)
 				continue;
@@ -359,7 +359,7 @@ static void order_run(struct sy_hook_board *d, struct order *o, int object, bool
 	}
 	pthread_mutex_lock(&d->lock);
 	d->waiting = false;
-	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++) {
+	for (unsigned i = 0; i < SY_HOOK_REGISTRY_STACKS; i++) {
 		if (d->stack[i].awaited)
 			silent_add(count, &d->stack[i]);
 		d->stack[i].late |= d->stack[i].awaited;
@@ -369,13 +369,13 @@ static void order_run(struct sy_hook_board *d, struct order *o, int object, bool
 	pthread_mutex_unlock(&d->lock);
 }
 
-void board_order(struct sy_hook_board *d, struct order *o, int object, struct sy_hook_count *count,
-                 board_take *take, void *ctx)
+void registry_order(struct sy_hook_registry *d, struct order *o, int object,
+                    struct sy_hook_count *count, answer_take_fn *take, void *ctx)
 {
 	order_run(d, o, object, false, count, take, ctx);
 }
 
-void board_undo(struct sy_hook_board *d, struct order *o, int object)
+void registry_undo(struct sy_hook_registry *d, struct order *o, int object)
 {
 	struct sy_hook_count ignored;
 	order_run(d, o, object, true, &ignored, NULL, NULL);
@@ -383,7 +383,7 @@ void board_undo(struct sy_hook_board *d, struct order *o, int object)
 
 /* ---- stacks come and go ---------------------------------------------------------------------- */
 
-void board_hook_order(const struct board_hook *h, unsigned i, struct order *o)
+void registry_hook_order(const struct registry_hook *h, unsigned i, struct order *o)
 {
 	*o = (struct order){.type = ORDER_LOAD,
 	                    .number = SY_HOOKS - i,
@@ -397,33 +397,33 @@ void board_hook_order(const struct board_hook *h, unsigned i, struct order *o)
 }
 
 /* All that was ordered so far. Its answers are nobody's. */
-static int stack_catch_up(struct sy_hook_board *d, const struct board_stack *s)
+static int stack_catch_up(struct sy_hook_registry *d, const struct registry_stack *s)
 {
 	struct order o;
 	int rc = 0;
 	for (unsigned i = 0; i < SY_HOOKS && !rc; i++) {
 		if (!d->hook[i].name[0])
 			continue;
-		board_hook_order(&d->hook[i], i, &o);
+		registry_hook_order(&d->hook[i], i, &o);
 		rc = order_send(s, &o, d->hook[i].object);
 	}
-	bell_ring(d);
+	doorbell_ring(d);
 	return rc;
 }
 
-int sy_hook_board_join(struct sy_hook_board *d, int pid, struct sy_hook_channel *channel)
+int sy_hook_registry_join(struct sy_hook_registry *d, int pid, struct sy_hook_channel *channel)
 {
 	int pair[2], rc, number = 0;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		return -errno;
-	int bell = dup(d->bell);
+	int doorbell = dup(d->doorbell);
 	pthread_mutex_lock(&d->lock);
-	while (number < SY_HOOK_BOARD_STACKS && d->stack[number].socket >= 0)
+	while (number < SY_HOOK_REGISTRY_STACKS && d->stack[number].socket >= 0)
 		number++;
-	struct board_stack *s = &d->stack[number];
-	rc = bell < 0 ? -errno : number == SY_HOOK_BOARD_STACKS ? -ENOSPC : 0;
+	struct registry_stack *s = &d->stack[number];
+	rc = doorbell < 0 ? -errno : number == SY_HOOK_REGISTRY_STACKS ? -ENOSPC : 0;
 	if (!rc) {
-		*s = (struct board_stack){.socket = pair[0], .pid = pid};
+		*s = (struct registry_stack){.socket = pair[0], .pid = pid};
 		rc = stack_catch_up(d, s);
 		if (rc)
 			s->socket = -1;
@@ -432,19 +432,19 @@ int sy_hook_board_join(struct sy_hook_board *d, int pid, struct sy_hook_channel 
 	if (rc) {
 		close(pair[0]);
 		close(pair[1]);
-		close(bell);
+		close(doorbell);
 		return rc;
 	}
-	*channel = (struct sy_hook_channel){pair[1], bell};
+	*channel = (struct sy_hook_channel){pair[1], doorbell};
 	return number;
 }
 
-void sy_hook_board_leave(struct sy_hook_board *d, int number)
+void sy_hook_registry_leave(struct sy_hook_registry *d, int number)
 {
-	if (number < 0 || number >= SY_HOOK_BOARD_STACKS)
+	if (number < 0 || number >= SY_HOOK_REGISTRY_STACKS)
 		return;
 	pthread_mutex_lock(&d->lock);
-	struct board_stack *s = &d->stack[number];
+	struct registry_stack *s = &d->stack[number];
 	if (s->socket >= 0 && d->waiting)
 		s->gone = true; /* whoever waits closes it */
 	else if (s->socket >= 0)
@@ -452,50 +452,51 @@ void sy_hook_board_leave(struct sy_hook_board *d, int number)
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* ---- the bell -------------------------------------------------------------------------------- */
+/* ---- the doorbell
+ * -------------------------------------------------------------------------------- */
 
-static int bell_make(struct sy_hook_board *d)
+static int doorbell_create(struct sy_hook_registry *d)
 {
-	d->bell = memfd_create("hooks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (d->bell < 0 || ftruncate(d->bell, SY_PAGE))
+	d->doorbell = memfd_create("hooks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (d->doorbell < 0 || ftruncate(d->doorbell, SY_PAGE))
 		return -errno;
-	void *page = mmap(NULL, SY_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, d->bell, 0);
+	void *page = mmap(NULL, SY_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, d->doorbell, 0);
 	if (page == MAP_FAILED)
 		return -errno;
 	d->rung = page;
 	/* A stack may not take the page away, nor ring. */
-	return fcntl(d->bell, F_ADD_SEALS,
+	return fcntl(d->doorbell, F_ADD_SEALS,
 	             F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
 	               ? -errno
 	               : 0;
 }
 
-int sy_hook_board_open(struct sy_hook_board **out, struct sy_error *err)
+int sy_hook_registry_open(struct sy_hook_registry **out, struct sy_error *err)
 {
-	struct sy_hook_board *d = calloc(1, sizeof(*d));
+	struct sy_hook_registry *d = calloc(1, sizeof(*d));
 	if (!d)
 		return sy_fail(err, ENOMEM, "no memory for hooks");
 	pthread_mutex_init(&d->change, NULL);
 	pthread_mutex_init(&d->lock, NULL);
-	d->bell = d->listener = d->stop = d->user = -1;
-	d->walk_ms = BOARD_WALK_MS;
-	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
+	d->doorbell = d->listener = d->stop = d->user = -1;
+	d->walk_ms = ANSWER_WALK_MS;
+	for (unsigned i = 0; i < SY_HOOK_REGISTRY_STACKS; i++)
 		d->stack[i].socket = -1;
-	int rc = bell_make(d);
+	int rc = doorbell_create(d);
 	if (rc) {
-		sy_hook_board_close(d);
+		sy_hook_registry_close(d);
 		return sy_fail(err, -rc, "a page for hooks: %s", strerror(-rc));
 	}
 	*out = d;
 	return 0;
 }
 
-void sy_hook_board_close(struct sy_hook_board *d)
+void sy_hook_registry_close(struct sy_hook_registry *d)
 {
 	if (!d)
 		return;
-	board_serve_end(d);
-	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
+	registry_serve_end(d);
+	for (unsigned i = 0; i < SY_HOOK_REGISTRY_STACKS; i++)
 		if (d->stack[i].socket >= 0)
 			stack_free(&d->stack[i]);
 	for (unsigned i = 0; i < SY_HOOKS; i++)
@@ -503,7 +504,7 @@ void sy_hook_board_close(struct sy_hook_board *d)
 			close(d->hook[i].object);
 	if (d->rung)
 		munmap(d->rung, SY_PAGE);
-	if (d->bell >= 0)
-		close(d->bell);
+	if (d->doorbell >= 0)
+		close(d->doorbell);
 	free(d);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The board's socket. Its file is for root and this process's user alone, and so is what it does.
- * One user is served at a time: a request takes as long as the slowest stack's turn.
+ * The registry's socket. Its file is for root and this process's user alone, and so is what it
+ * does. One user is served at a time: a request takes as long as the slowest stack's turn.
  */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -18,7 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "board.h"
+#include "registry.h"
 #include "request.h"
 
 #define FRAME_MAX  (SY_HOOK_OBJECT_MAX + 65536)
@@ -77,7 +77,7 @@ static bool bytes_write(int fd, const void *from, size_t len, uint64_t until)
 	return true;
 }
 
-static bool request_serve(struct sy_hook_board *d, int fd)
+static bool request_serve(struct sy_hook_registry *d, int fd)
 {
 	uint32_t head;
 	uint64_t until = deadline();
@@ -99,8 +99,8 @@ static bool request_serve(struct sy_hook_board *d, int fd)
 	return good;
 }
 
-/* Whoever ends the board hangs up on the user. false: it has ended. */
-static bool user_set(struct sy_hook_board *d, int fd)
+/* Whoever ends the registry hangs up on the user. false: it has ended. */
+static bool user_set(struct sy_hook_registry *d, int fd)
 {
 	pthread_mutex_lock(&d->lock);
 	d->user = fd;
@@ -109,7 +109,7 @@ static bool user_set(struct sy_hook_board *d, int fd)
 	return go;
 }
 
-static void user_serve(struct sy_hook_board *d, int fd)
+static void user_serve(struct sy_hook_registry *d, int fd)
 {
 	if (user_set(d, fd) && user_may(fd))
 		while (request_serve(d, fd))
@@ -120,12 +120,12 @@ static void user_serve(struct sy_hook_board *d, int fd)
 
 /* Stacks that have missed orders: whoever makes a turn at last has room for them. Returns how many.
  */
-static unsigned missed_watch(struct sy_hook_board *d, struct pollfd *p)
+static unsigned missed_watch(struct sy_hook_registry *d, struct pollfd *p)
 {
 	unsigned count = 0;
 	pthread_mutex_lock(&d->lock);
-	for (unsigned i = 0; i < SY_HOOK_BOARD_STACKS; i++)
-		if (board_stack_missed(&d->stack[i]))
+	for (unsigned i = 0; i < SY_HOOK_REGISTRY_STACKS; i++)
+		if (stack_has_missed(&d->stack[i]))
 			p[count++] = (struct pollfd){.fd = d->stack[i].socket, .events = POLLOUT};
 	pthread_mutex_unlock(&d->lock);
 	return count;
@@ -133,9 +133,9 @@ static unsigned missed_watch(struct sy_hook_board *d, struct pollfd *p)
 
 static void *serve(void *arg)
 {
-	struct sy_hook_board *d = arg;
-	struct pollfd p[2 + SY_HOOK_BOARD_STACKS] = {{.fd = d->stop, .events = POLLIN},
-	                                             {.fd = d->listener, .events = POLLIN}};
+	struct sy_hook_registry *d = arg;
+	struct pollfd p[2 + SY_HOOK_REGISTRY_STACKS] = {{.fd = d->stop, .events = POLLIN},
+	                                                {.fd = d->listener, .events = POLLIN}};
 	pthread_setname_np(pthread_self(), "sy-hooks");
 	while (poll(p, 2 + missed_watch(d, p + 2), -1) >= 0 || errno == EINTR) {
 		if (p[0].revents)
@@ -143,7 +143,7 @@ static void *serve(void *arg)
 		int fd = p[1].revents ? accept4(d->listener, NULL, NULL, SOCK_CLOEXEC) : -1;
 		if (fd >= 0)
 			user_serve(d, fd);
-		board_catch_up(d);
+		registry_catch_up(d);
 	}
 	return NULL;
 }
@@ -175,11 +175,11 @@ static bool is_left_over(const char *path)
 
 static void left_over_remove(void)
 {
-	DIR *dir = opendir(SY_HOOK_BOARD_DIR);
-	char path[sizeof(SY_HOOK_BOARD_DIR) + 256];
+	DIR *dir = opendir(SY_HOOK_REGISTRY_DIR);
+	char path[sizeof(SY_HOOK_REGISTRY_DIR) + 256];
 	struct dirent *e;
 	while (dir && (e = readdir(dir))) {
-		snprintf(path, sizeof(path), SY_HOOK_BOARD_DIR "/%s", e->d_name);
+		snprintf(path, sizeof(path), SY_HOOK_REGISTRY_DIR "/%s", e->d_name);
 		if (is_left_over(path))
 			unlink(path);
 	}
@@ -187,23 +187,23 @@ static void left_over_remove(void)
 		closedir(dir);
 }
 
-static int path_make(struct sy_hook_board *d, const char *name, struct sy_error *err)
+static int path_make(struct sy_hook_registry *d, const char *name, struct sy_error *err)
 {
 	bool whole = strchr(name, '/');
-	if (!whole && (!*name || *name == '.' || strlen(name) >= SY_HOOK_BOARD_NAME ||
+	if (!whole && (!*name || *name == '.' || strlen(name) >= SY_HOOK_REGISTRY_NAME ||
 	               strspn(name, NAME_CHARS) != strlen(name)))
 		return sy_fail(err, EINVAL, "\"%s\" is no name of a socket for hooks", name);
 	if (!whole) {
 		mkdir(DIRECTORY, 0755);
-		mkdir(SY_HOOK_BOARD_DIR, 0755);
+		mkdir(SY_HOOK_REGISTRY_DIR, 0755);
 	}
-	snprintf(d->path, sizeof(d->path), "%s%s%s", whole ? "" : SY_HOOK_BOARD_DIR "/", name,
+	snprintf(d->path, sizeof(d->path), "%s%s%s", whole ? "" : SY_HOOK_REGISTRY_DIR "/", name,
 	         whole ? "" : SUFFIX);
 	return 0;
 }
 
 /* Made under another name: d->path is there when it listens, not before. */
-static int listener_open(struct sy_hook_board *d, struct sy_error *err)
+static int listener_open(struct sy_hook_registry *d, struct sy_error *err)
 {
 	struct sockaddr_un to;
 	char path[sizeof(d->path) + 32];
@@ -224,16 +224,16 @@ static int listener_open(struct sy_hook_board *d, struct sy_error *err)
 }
 
 /* Of two that start at once, one would remove the other's socket before it listens. */
-static int listener_open_alone(struct sy_hook_board *d, bool shared, struct sy_error *err)
+static int listener_open_alone(struct sy_hook_registry *d, bool shared, struct sy_error *err)
 {
 	if (!shared)
 		return listener_open(d, err);
-	int dir = open(SY_HOOK_BOARD_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int dir = open(SY_HOOK_REGISTRY_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0 || flock(dir, LOCK_EX)) {
 		int rc = -errno;
 		if (dir >= 0)
 			close(dir);
-		return sy_fail(err, -rc, "%s: %s", SY_HOOK_BOARD_DIR, strerror(-rc));
+		return sy_fail(err, -rc, "%s: %s", SY_HOOK_REGISTRY_DIR, strerror(-rc));
 	}
 	left_over_remove();
 	int rc = listener_open(d, err);
@@ -241,7 +241,7 @@ static int listener_open_alone(struct sy_hook_board *d, bool shared, struct sy_e
 	return rc;
 }
 
-static int server_start(struct sy_hook_board *d)
+static int server_start(struct sy_hook_registry *d)
 {
 	sigset_t all, before;
 	sigfillset(&all); /* signals are for other threads */
@@ -251,22 +251,22 @@ static int server_start(struct sy_hook_board *d)
 	return -code;
 }
 
-int sy_hook_board_serve(struct sy_hook_board *d, const char *name,
-                        const struct sy_hook_board_owner *owner, struct sy_error *err)
+int sy_hook_registry_serve(struct sy_hook_registry *d, const char *name,
+                           const struct sy_hook_registry_owner *owner, struct sy_error *err)
 {
 	d->ending = false;
 	d->owner = *owner;
 	/* A program may write over what its name points to. */
-	board_text_take(d->program, owner->program, sizeof(d->program));
-	board_text_take(d->interfaces, owner->interfaces, sizeof(d->interfaces));
+	text_copy_printable(d->program, owner->program, sizeof(d->program));
+	text_copy_printable(d->interfaces, owner->interfaces, sizeof(d->interfaces));
 	d->owner.program = d->program;
 	d->owner.interfaces = d->interfaces;
 	int rc = path_make(d, name, err);
 	if (!rc)
 		rc = listener_open_alone(d, !strchr(name, '/'), err);
 	if (rc) {
-		d->path[0] = '\0'; /* it is not this board's to remove */
-		board_serve_end(d);
+		d->path[0] = '\0'; /* it is not this registry's to remove */
+		registry_serve_end(d);
 		return rc;
 	}
 	d->stop = eventfd(0, EFD_CLOEXEC);
@@ -275,11 +275,11 @@ int sy_hook_board_serve(struct sy_hook_board *d, const char *name,
 		return 0;
 	close(d->stop);
 	d->stop = -1;
-	board_serve_end(d);
+	registry_serve_end(d);
 	return sy_fail(err, -rc, "a thread for hooks: %s", strerror(-rc));
 }
 
-void board_serve_end(struct sy_hook_board *d)
+void registry_serve_end(struct sy_hook_registry *d)
 {
 	uint64_t one = 1;
 	pthread_mutex_lock(&d->lock);

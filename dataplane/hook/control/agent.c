@@ -13,10 +13,10 @@ struct rule {
 	unsigned number;
 };
 
-struct sy_hook_seat {
-	struct sy_hook_bell bell; /* first: sy_hook_seat_turn() */
+struct sy_hook_agent {
+	struct sy_hook_doorbell doorbell; /* first: sy_hook_agent_poll() */
 	int socket;
-	struct sy_hook_seat_owner owner;
+	struct sy_hook_agent_owner owner;
 	struct sy_hooks *hooks; /* NULL: nobody has needed it */
 	struct rule rule[SY_HOOK_PLACES];
 	unsigned rules;
@@ -25,29 +25,29 @@ struct sy_hook_seat {
 	struct answer answer;         /* too large for a program's stack */
 };
 
-int sy_hook_seat_open(const struct sy_hook_seat_owner *owner, const struct sy_hook_channel *channel,
-                      struct sy_hook_seat **out)
+int sy_hook_agent_open(const struct sy_hook_agent_owner *owner,
+                       const struct sy_hook_channel *channel, struct sy_hook_agent **out)
 {
-	struct sy_hook_seat *s = calloc(1, sizeof(*s));
+	struct sy_hook_agent *s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
-	void *page = mmap(NULL, SY_PAGE, PROT_READ, MAP_SHARED, channel->bell, 0);
+	void *page = mmap(NULL, SY_PAGE, PROT_READ, MAP_SHARED, channel->doorbell, 0);
 	if (page == MAP_FAILED) {
 		free(s);
 		return -errno;
 	}
-	s->bell.rung = page;
+	s->doorbell.rung = page;
 	s->socket = channel->socket;
 	s->owner = *owner;
 	*out = s;
 	return 0;
 }
 
-void sy_hook_seat_close(struct sy_hook_seat *s)
+void sy_hook_agent_close(struct sy_hook_agent *s)
 {
 	if (!s)
 		return;
-	munmap((void *)(uintptr_t)s->bell.rung, SY_PAGE);
+	munmap((void *)(uintptr_t)s->doorbell.rung, SY_PAGE);
 	free(s);
 }
 
@@ -58,14 +58,14 @@ static bool place_equal(const struct sy_hook_place *a, const struct sy_hook_plac
 	return sy_addr_equal(&a->addr, &b->addr) && a->port == b->port;
 }
 
-static bool rule_is(const struct sy_hook_seat *s, const struct rule *r, enum sy_hook_kind kind)
+static bool rule_is(const struct sy_hook_agent *s, const struct rule *r, enum sy_hook_kind kind)
 {
 	struct sy_hook_info info;
 	return sy_hooks_info(s->hooks, r->number, &info) && info.kind == kind;
 }
 
-unsigned sy_hook_seat_of(const struct sy_hook_seat *s, enum sy_hook_kind kind,
-                         const struct sy_addr *addr, uint16_t port)
+unsigned sy_hook_agent_find(const struct sy_hook_agent *s, enum sy_hook_kind kind,
+                            const struct sy_addr *addr, uint16_t port)
 {
 	static const struct sy_addr any;
 	unsigned wide = SY_HOOK_NONE;
@@ -81,13 +81,13 @@ unsigned sy_hook_seat_of(const struct sy_hook_seat *s, enum sy_hook_kind kind,
 	return wide;
 }
 
-bool sy_hook_seat_rules(const struct sy_hook_seat *s, enum sy_hook_kind kind, bool listener)
+bool sy_hook_agent_overrides(const struct sy_hook_agent *s, enum sy_hook_kind kind, bool listener)
 {
 	return s && s->ruled[kind][listener];
 }
 
 /* A place has one hook of each kind: the last one that was ordered. */
-static int rule_add(struct sy_hook_seat *s, const struct sy_hook_place *place, unsigned number,
+static int rule_add(struct sy_hook_agent *s, const struct sy_hook_place *place, unsigned number,
                     enum sy_hook_kind kind)
 {
 	for (unsigned i = 0; i < s->rules; i++) {
@@ -103,7 +103,7 @@ static int rule_add(struct sy_hook_seat *s, const struct sy_hook_place *place, u
 	return 0;
 }
 
-static void rules_drop(struct sy_hook_seat *s, unsigned number)
+static void rules_drop(struct sy_hook_agent *s, unsigned number)
 {
 	for (unsigned i = 0; i < s->rules;)
 		if (s->rule[i].number == number)
@@ -114,12 +114,12 @@ static void rules_drop(struct sy_hook_seat *s, unsigned number)
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-static bool place_is_idle(const struct sy_hook_seat *s, const struct sy_hook_place *p)
+static bool place_is_idle(const struct sy_hook_agent *s, const struct sy_hook_place *p)
 {
 	return p->port && s->owner.listens && !s->owner.listens(s->owner.ctx, &p->addr, p->port);
 }
 
-static void report_places(struct sy_hook_seat *s)
+static void report_places(struct sy_hook_agent *s)
 {
 	struct answer *a = &s->answer;
 	for (unsigned i = 0; i < s->rules; i++) {
@@ -129,7 +129,7 @@ static void report_places(struct sy_hook_seat *s)
 	a->places = s->rules;
 }
 
-static void report_hook(struct sy_hook_seat *s, unsigned number)
+static void report_hook(struct sy_hook_agent *s, unsigned number)
 {
 	struct answer_hook *h = &s->answer.hook[s->answer.hooks];
 	if (!sy_hooks_info(s->hooks, number, &h->info))
@@ -143,7 +143,7 @@ static void report_hook(struct sy_hook_seat *s, unsigned number)
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-static int code_load(struct sy_hook_seat *s, const struct order *o, int object,
+static int code_load(struct sy_hook_agent *s, const struct order *o, int object,
                      struct sy_error *err)
 {
 	struct sy_hook_source source = {.object_len = o->object_len, .number = o->number};
@@ -160,7 +160,7 @@ static int code_load(struct sy_hook_seat *s, const struct order *o, int object,
 	return rc;
 }
 
-static bool number_is_free(const struct sy_hook_seat *s)
+static bool number_is_free(const struct sy_hook_agent *s)
 {
 	struct sy_hook_info info;
 	for (unsigned number = 1; number <= SY_HOOKS; number++)
@@ -170,7 +170,7 @@ static bool number_is_free(const struct sy_hook_seat *s)
 }
 
 /* Those of the order that have no rule yet. */
-static unsigned rules_new(const struct sy_hook_seat *s, const struct order *o,
+static unsigned rules_new(const struct sy_hook_agent *s, const struct order *o,
                           enum sy_hook_kind kind)
 {
 	unsigned count = 0;
@@ -187,7 +187,7 @@ static unsigned rules_new(const struct sy_hook_seat *s, const struct order *o,
 }
 
 /* Whatever can be refused is refused here, before something has changed. */
-static int load_check(const struct sy_hook_seat *s, const struct order *o, unsigned number,
+static int load_check(const struct sy_hook_agent *s, const struct order *o, unsigned number,
                       struct sy_error *err)
 {
 	struct sy_hook_info info = {.kind = o->kind};
@@ -214,7 +214,7 @@ static int load_check(const struct sy_hook_seat *s, const struct order *o, unsig
 	return 0;
 }
 
-static int places_load(struct sy_hook_seat *s, const struct order *o, unsigned number)
+static int places_load(struct sy_hook_agent *s, const struct order *o, unsigned number)
 {
 	struct sy_hook_info info;
 	int rc = 0;
@@ -232,7 +232,7 @@ static int places_load(struct sy_hook_seat *s, const struct order *o, unsigned n
 	return rc;
 }
 
-static int order_load(struct sy_hook_seat *s, const struct order *o, int object,
+static int order_load(struct sy_hook_agent *s, const struct order *o, int object,
                       struct sy_error *err)
 {
 	unsigned number = sy_hooks_find(s->hooks, o->name);
@@ -251,7 +251,7 @@ static int order_load(struct sy_hook_seat *s, const struct order *o, int object,
 	return places_load(s, o, number);
 }
 
-static int order_remove(struct sy_hook_seat *s, const struct order *o, struct sy_error *err)
+static int order_remove(struct sy_hook_agent *s, const struct order *o, struct sy_error *err)
 {
 	unsigned number = sy_hooks_find(s->hooks, o->name);
 	if (number == SY_HOOK_NONE)
@@ -261,7 +261,7 @@ static int order_remove(struct sy_hook_seat *s, const struct order *o, struct sy
 	return sy_hooks_remove(s->hooks, number);
 }
 
-static int order_report(struct sy_hook_seat *s)
+static int order_report(struct sy_hook_agent *s)
 {
 	report_places(s);
 	if (s->owner.tally)
@@ -271,7 +271,7 @@ static int order_report(struct sy_hook_seat *s)
 	return 0;
 }
 
-static int order_connections(struct sy_hook_seat *s, const struct order *o)
+static int order_connections(struct sy_hook_agent *s, const struct order *o)
 {
 	struct answer *a = &s->answer;
 	if (o->type == ORDER_CONNECTIONS)
@@ -285,7 +285,7 @@ static int order_connections(struct sy_hook_seat *s, const struct order *o)
 	return 0;
 }
 
-static void order_do(struct sy_hook_seat *s, struct order *o, int object)
+static void order_do(struct sy_hook_agent *s, struct order *o, int object)
 {
 	struct answer *a = &s->answer;
 	struct sy_error err = {0};
@@ -303,12 +303,12 @@ static void order_do(struct sy_hook_seat *s, struct order *o, int object)
 	else
 		a->rc = order_remove(s, o, &err);
 	snprintf(a->text, sizeof(a->text), "%s", err.text);
-	/* A board that does not read its answers goes without. */
+	/* A registry that does not read its answers goes without. */
 	send(s->socket, a, answer_bytes(a), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 /* false: there is none. object: -1: it has none. */
-static bool order_take(const struct sy_hook_seat *s, struct order *o, int *object)
+static bool order_take(const struct sy_hook_agent *s, struct order *o, int *object)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
 	struct iovec iov = {o, sizeof(*o)};
@@ -324,11 +324,11 @@ static bool order_take(const struct sy_hook_seat *s, struct order *o, int *objec
 	return n == sizeof(*o);
 }
 
-void sy_hook_seat_serve(struct sy_hook_seat *s)
+void sy_hook_agent_execute(struct sy_hook_agent *s)
 {
 	struct order o;
 	int object;
-	s->bell.seen = __atomic_load_n(s->bell.rung, __ATOMIC_ACQUIRE);
+	s->doorbell.seen = __atomic_load_n(s->doorbell.rung, __ATOMIC_ACQUIRE);
 	while (order_take(s, &o, &object)) {
 		order_do(s, &o, object);
 		if (object >= 0)
