@@ -43,7 +43,7 @@ static double round_run(struct sy_hooks *hs, unsigned hook, unsigned rounds, uin
 			                              .flags = 16,
 			                              .priority = SY_USUAL};
 			__asm__ volatile("" : : "r"(&view) : "memory");
-			*sum += hook ? sy_hook_ask_packet(hs, hook, &view, payload[n]) : SY_KEEP;
+			*sum += hook ? sy_hook_run_packet(hs, hook, &view, payload[n]) : SY_KEEP;
 		}
 	return (double)(sy_clock_ns() - begin) / rounds / PACKETS;
 }

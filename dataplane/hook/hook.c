@@ -8,18 +8,18 @@
 
 #include "program.h"
 
-/* Every so many calls, one is timed. */
+/* One of so many calls is timed. */
 #define TIMED 64u
 
 struct hook {
-	struct program program; /* of a file; else one of these */
+	struct program program; /* of an object; otherwise one of the next two */
 	sy_hook_packet_fn packet;
 	sy_hook_segment_fn segment;
-	struct sy_hook_info info; /* an empty name: not in use */
+	struct sy_hook_info info; /* name[0] == 0: slot unused */
 };
 
 struct sy_hooks {
-	struct hook hook[SY_HOOKS]; /* by number - 1 */
+	struct hook hook[SY_HOOKS]; /* index: number - 1 */
 };
 
 const char *sy_hook_kind_name(enum sy_hook_kind kind)
@@ -88,7 +88,7 @@ static int name_check(const char *name, struct sy_error *err)
 	               SY_HOOK_NAME - 1, SY_HOOK_NAME, name);
 }
 
-/* Fills a hook that is in no table yet. param: where it will be. */
+/* Fills a hook outside the table. param: its final address in the table. */
 static int hook_make(struct hook *h, const struct sy_hook_source *source, uint64_t *param,
                      struct sy_error *err)
 {
@@ -118,7 +118,7 @@ int sy_hooks_load(struct sy_hooks *hs, const char *name, const struct sy_hook_so
 	if (!there && (number > SY_HOOKS || hook_at(hs, number)))
 		return sy_fail(err, EEXIST, "number %u is in use, or is none", number);
 	if (number == SY_HOOK_NONE)
-		return sy_fail(err, ENOSPC, "there are %d hooks, as many as may be; remove one",
+		return sy_fail(err, ENOSPC, "all %d hook numbers are in use; remove a hook",
 		               SY_HOOKS);
 	struct hook *old = &hs->hook[number - 1], new;
 	rc = hook_make(&new, source, old->info.param, err);
@@ -127,11 +127,10 @@ int sy_hooks_load(struct sy_hooks *hs, const char *name, const struct sy_hook_so
 	if (there && new.info.kind != old->info.kind) {
 		program_unload(&new.program);
 		return sy_fail(err, EEXIST,
-		               "%s is a hook for %ss and this one is for %ss; take another name",
-		               name, sy_hook_kind_name(old->info.kind),
-		               sy_hook_kind_name(new.info.kind));
+		               "%s is a %s hook and this is a %s hook; use another name", name,
+		               sy_hook_kind_name(old->info.kind), sy_hook_kind_name(new.info.kind));
 	}
-	struct sy_hook_info info = old->info; /* what stays */
+	struct sy_hook_info info = old->info; /* parameters and counts stay */
 	snprintf(info.name, sizeof(info.name), "%s", name);
 	info.kind = new.info.kind;
 	info.native = new.info.native;
@@ -173,7 +172,7 @@ bool sy_hooks_info(const struct sy_hooks *hs, unsigned number, struct sy_hook_in
 	return h;
 }
 
-/* ---- questions ------------------------------------------------------------------------------- */
+/* ---- running hooks --------------------------------------------------------------------------- */
 
 static void head_fill(struct sy_hook_packet *view, const uint8_t *payload)
 {
@@ -195,7 +194,7 @@ static uint64_t hook_call(const struct hook *h, void *view, const uint8_t *paylo
 	return program_run(&h->program, view);
 }
 
-static uint8_t hook_ask(struct sy_hooks *hs, unsigned number, enum sy_hook_kind kind, void *view,
+static uint8_t hook_run(struct sy_hooks *hs, unsigned number, enum sy_hook_kind kind, void *view,
                         struct sy_hook_packet *packet, const uint8_t *payload)
 {
 	struct hook *h = hook_at(hs, number);
@@ -221,14 +220,14 @@ static uint8_t hook_ask(struct sy_hooks *hs, unsigned number, enum sy_hook_kind 
 	return SY_KEEP;
 }
 
-uint8_t sy_hook_ask_packet(struct sy_hooks *hs, unsigned number, struct sy_hook_packet *view,
+uint8_t sy_hook_run_packet(struct sy_hooks *hs, unsigned number, struct sy_hook_packet *view,
                            const uint8_t *payload)
 {
-	return hook_ask(hs, number, SY_HOOK_PACKET, view, view, payload);
+	return hook_run(hs, number, SY_HOOK_PACKET, view, view, payload);
 }
 
-uint8_t sy_hook_ask_segment(struct sy_hooks *hs, unsigned number, struct sy_hook_segment *view,
+uint8_t sy_hook_run_segment(struct sy_hooks *hs, unsigned number, struct sy_hook_segment *view,
                             const uint8_t *payload)
 {
-	return hook_ask(hs, number, SY_HOOK_SEGMENT, view, &view->packet, payload);
+	return hook_run(hs, number, SY_HOOK_SEGMENT, view, &view->packet, payload);
 }

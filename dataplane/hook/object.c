@@ -12,21 +12,20 @@
 #define EM_BPF 247
 #endif
 
-/* What is in the object. */
 struct object {
 	Elf *elf;
-	Elf_Data *code; /* NULL: no section of a hook */
+	Elf_Data *code; /* NULL: no hook section */
 	size_t code_index;
 	enum sy_hook_kind kind;
 	unsigned programs;
-	Elf_Scn *symbols, *moves; /* the code's relocations; may be NULL */
-	size_t strings;           /* index of the symbols' names */
+	Elf_Scn *symbols, *relocs; /* relocs: of the code; may be NULL */
+	size_t strings;            /* section index of the symbol names */
 };
 
 static const char *const not_bpf =
         "it is no object of eBPF; compile it by `clang -O2 -target bpf -c`";
 
-static int section_see(struct object *o, Elf_Scn *scn, size_t names)
+static int section_read(struct object *o, Elf_Scn *scn, size_t names)
 {
 	GElf_Shdr head;
 	if (!gelf_getshdr(scn, &head))
@@ -48,7 +47,7 @@ static int section_see(struct object *o, Elf_Scn *scn, size_t names)
 	return 0;
 }
 
-static int sections_see(struct object *o, struct sy_error *err)
+static int sections_read(struct object *o, struct sy_error *err)
 {
 	GElf_Ehdr head;
 	size_t names;
@@ -56,16 +55,16 @@ static int sections_see(struct object *o, struct sy_error *err)
 	    elf_getshdrstrndx(o->elf, &names) != 0)
 		return sy_fail(err, EINVAL, "%s", not_bpf);
 	for (Elf_Scn *scn = NULL; (scn = elf_nextscn(o->elf, scn));)
-		if (section_see(o, scn, names) < 0)
+		if (section_read(o, scn, names) < 0)
 			return sy_fail(err, EINVAL, "%s", not_bpf);
 	for (Elf_Scn *scn = NULL; (scn = elf_nextscn(o->elf, scn));) {
 		GElf_Shdr one;
 		if (!gelf_getshdr(scn, &one) || one.sh_info != o->code_index ||
 		    (one.sh_type != SHT_REL && one.sh_type != SHT_RELA))
 			continue;
-		if (o->moves || one.sh_type == SHT_RELA)
+		if (o->relocs || one.sh_type == SHT_RELA)
 			return sy_fail(err, EINVAL, "its relocations are not as clang writes them");
-		o->moves = scn;
+		o->relocs = scn;
 	}
 	if (o->programs != 1 || !o->code || !o->code->d_buf || !o->symbols)
 		return sy_fail(err, EINVAL,
@@ -80,7 +79,7 @@ static Elf_Data *data_of(Elf_Scn *scn)
 	return scn ? elf_getdata(scn, NULL) : NULL;
 }
 
-/* More than one function in the section: which would be run? */
+/* The entry point would be ambiguous with several functions in the section. */
 static int functions_check(const struct object *o, struct sy_error *err)
 {
 	Elf_Data *data = data_of(o->symbols);
@@ -94,8 +93,8 @@ static int functions_check(const struct object *o, struct sy_error *err)
 	               sy_hook_kind_name(o->kind));
 }
 
-/* The instructions, and no marks in them but ours. */
-static int code_take(const struct object *o, struct ebpf_insn **code, uint32_t *count,
+/* Copies the instructions and clears src_reg of loads, which marks addresses here. */
+static int code_copy(const struct object *o, struct ebpf_insn **code, uint32_t *count,
                      struct sy_error *err)
 {
 	size_t len = o->code->d_size;
@@ -112,8 +111,8 @@ static int code_take(const struct object *o, struct ebpf_insn **code, uint32_t *
 	return 0;
 }
 
-static int move_refuse(const struct object *o, const GElf_Sym *sym, const char *name,
-                       const struct ebpf_insn *one, size_t at, struct sy_error *err)
+static int reloc_refuse(const struct object *o, const GElf_Sym *sym, const char *name,
+                        const struct ebpf_insn *one, size_t at, struct sy_error *err)
 {
 	if (sym->st_shndx == SHN_UNDEF)
 		return sy_fail(err, EINVAL,
@@ -131,12 +130,13 @@ static int move_refuse(const struct object *o, const GElf_Sym *sym, const char *
 	        at, *name ? ": " : "", name);
 }
 
-static int move_make(const struct object *o, const struct object_names *known, const GElf_Rel *move,
-                     struct ebpf_insn *code, uint32_t count, struct sy_error *err)
+static int reloc_apply(const struct object *o, const struct object_names *known,
+                       const GElf_Rel *reloc, struct ebpf_insn *code, uint32_t count,
+                       struct sy_error *err)
 {
 	GElf_Sym sym;
-	size_t at = move->r_offset / sizeof(*code);
-	if (!gelf_getsym(data_of(o->symbols), (int)GELF_R_SYM(move->r_info), &sym) || at >= count)
+	size_t at = reloc->r_offset / sizeof(*code);
+	if (!gelf_getsym(data_of(o->symbols), (int)GELF_R_SYM(reloc->r_info), &sym) || at >= count)
 		return sy_fail(err, EINVAL, "%s", not_bpf);
 	const char *name = elf_strptr(o->elf, o->strings, sym.st_name);
 	struct ebpf_insn *one = &code[at];
@@ -154,21 +154,21 @@ static int move_make(const struct object *o, const struct object_names *known, c
 		one->src_reg = 0;
 		return 0;
 	}
-	return move_refuse(o, &sym, name, one, at, err);
+	return reloc_refuse(o, &sym, name, one, at, err);
 }
 
-static int moves_make(const struct object *o, const struct object_names *known,
-                      struct ebpf_insn *code, uint32_t count, struct sy_error *err)
+static int relocs_apply(const struct object *o, const struct object_names *known,
+                        struct ebpf_insn *code, uint32_t count, struct sy_error *err)
 {
-	Elf_Data *data = data_of(o->moves);
-	GElf_Rel move;
-	for (int i = 0; data && gelf_getrel(data, i, &move); i++)
-		if (move_make(o, known, &move, code, count, err) < 0)
+	Elf_Data *data = data_of(o->relocs);
+	GElf_Rel reloc;
+	for (int i = 0; data && gelf_getrel(data, i, &reloc); i++)
+		if (reloc_apply(o, known, &reloc, code, count, err) < 0)
 			return -EINVAL;
 	return 0;
 }
 
-/* elf_memory() may change what it reads. */
+/* Copies objects in memory: elf_memory() may write to its buffer. */
 static int object_open(struct object *o, const struct sy_hook_source *source, void **copy, int *fd,
                        struct sy_error *err)
 {
@@ -198,13 +198,13 @@ int object_read(const struct sy_hook_source *source, const struct object_names *
 	*code = NULL;
 	int rc = object_open(&o, source, &copy, &fd, err);
 	if (rc == 0)
-		rc = sections_see(&o, err);
+		rc = sections_read(&o, err);
 	if (rc == 0)
 		rc = functions_check(&o, err);
 	if (rc == 0)
-		rc = code_take(&o, code, count, err);
+		rc = code_copy(&o, code, count, err);
 	if (rc == 0)
-		rc = moves_make(&o, known, *code, *count, err);
+		rc = relocs_apply(&o, known, *code, *count, err);
 	*kind = o.kind;
 	elf_end(o.elf);
 	free(copy);

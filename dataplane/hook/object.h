@@ -7,7 +7,7 @@
 
 #include <sy_hook.h>
 
-/* Names that a program may use: functions, and the one of data. */
+/* External symbols that a program may use: functions and one data symbol. */
 struct object_names {
 	const char *const *function;
 	unsigned functions;
@@ -15,11 +15,11 @@ struct object_names {
 };
 
 /*
- * Reads the one program that a file, or an object in memory, has: its kind and its instructions,
- * for the caller to free. Where it calls a function, imm is the function's number; where it loads
- * the address of the data, src_reg is OBJECT_ADDRESS, and the address is for the caller to fill in.
- * Returns 0; -EINVAL: it is no such object, has none or several, or uses another name; -ENOMEM; or
- * what opening the file gives.
+ * Reads the only program of an ELF object: its kind and its instructions, which the caller frees.
+ * The imm of a call is the function's index in known->function; a load of the data symbol's address
+ * has src_reg OBJECT_ADDRESS, and the caller fills in the address. Fails with -EINVAL if it is no
+ * eBPF object, has no program or several, or uses another symbol; -ENOMEM; or the error of opening
+ * the file.
  */
 #define OBJECT_ADDRESS 1
 int object_read(const struct sy_hook_source *source, const struct object_names *known,

@@ -14,14 +14,14 @@
 
 #include "object.h"
 
-#define FIND_MOST  1500u
+#define MAX_FIND   1500u
 #define PARAM_NAME "sy_param"
-/* How DPDK notes each call of a program, right or wrong. */
-#define CALL_NOTE "EBPF_PSEUDO_CALL"
+/* DPDK logs each call of a program, valid or not, with this text. */
+#define CALL_LINE "EBPF_PSEUDO_CALL"
 
-/* ---- what a program may call ----------------------------------------------------------------- */
+/* ---- functions for programs ------------------------------------------------------------------ */
 
-/* A program gets numbers, never a pointer that it could make up. */
+/* The payload of the running program. Programs read it by calls only, never by a pointer. */
 static _Thread_local struct {
 	const uint8_t *at;
 	uint32_t len;
@@ -73,7 +73,7 @@ static uint64_t call_find(uint64_t offset, uint64_t byte, uint64_t most, uint64_
 	if (offset >= payload.len)
 		return UINT64_MAX;
 	size_t len = payload.len - offset;
-	most = most < FIND_MOST ? most : FIND_MOST;
+	most = most < MAX_FIND ? most : MAX_FIND;
 	const uint8_t *at = payload.at + offset,
 	              *found = memchr(at, (int)(uint8_t)byte, len < most ? len : most);
 	return found ? offset + (uint64_t)(found - at) : UINT64_MAX;
@@ -106,36 +106,36 @@ static const struct rte_bpf_xsym calls[] = {
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* The log of DPDK while it checks a program: the only place where it says why it refuses one. */
-struct hearing {
+/* Captures DPDK's log during verification: DPDK reports the reason of a refusal nowhere else. */
+struct log_capture {
 	char *text;
 	size_t len;
 	FILE *file, *usual;
 };
 
-/* The log is the process', and each thread may load. */
-static pthread_mutex_t hearing_lock = PTHREAD_MUTEX_INITIALIZER;
+/* DPDK's log stream is global, and any thread may load a program. */
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void hearing_begin(struct hearing *h)
+static void log_capture_begin(struct log_capture *h)
 {
-	*h = (struct hearing){.usual = rte_log_get_stream()};
+	*h = (struct log_capture){.usual = rte_log_get_stream()};
 	h->file = open_memstream(&h->text, &h->len);
 	if (h->file)
 		rte_openlog_stream(h->file);
 }
 
-static void hearing_end(struct hearing *h)
+static void log_capture_end(struct log_capture *h)
 {
 	rte_openlog_stream(h->usual);
 	if (h->file)
 		fclose(h->file);
 }
 
-/* The first line that says what is wrong. */
-static const char *hearing_line(struct hearing *h)
+/* Returns the first line that names the fault. */
+static const char *log_capture_line(struct log_capture *h)
 {
 	char *save = NULL, *line = h->text ? strtok_r(h->text, "\n;", &save) : NULL;
-	while (line && strstr(line, CALL_NOTE))
+	while (line && strstr(line, CALL_LINE))
 		line = strtok_r(NULL, "\n;", &save);
 	const char *words = line ? strstr(line, "): ") : NULL;
 	return words ? words + 3 : line ? line : "";
@@ -147,17 +147,17 @@ static size_t view_size(enum sy_hook_kind kind)
 	                              : sizeof(struct sy_hook_segment);
 }
 
-static int program_refuse(struct hearing *h, struct sy_error *err)
+static int program_refuse(struct log_capture *h, struct sy_error *err)
 {
-	const char *why = hearing_line(h);
+	const char *why = log_capture_line(h);
 	int rc = sy_fail(err, EINVAL, "DPDK's verifier refuses it: %s",
 	                 *why ? why : strerror(rte_errno));
 	free(h->text);
 	return rc;
 }
 
-static int program_take(struct program *p, struct rte_bpf *bpf, struct hearing *h,
-                        struct sy_error *err)
+static int program_compile(struct program *p, struct rte_bpf *bpf, struct log_capture *h,
+                           struct sy_error *err)
 {
 	struct rte_bpf_jit jit = {0};
 	if (!bpf)
@@ -169,7 +169,7 @@ static int program_take(struct program *p, struct rte_bpf *bpf, struct hearing *
 	return 0;
 }
 
-/* What a program may use, by the numbers that its instructions have: functions, then sy_param. */
+/* Lists external symbols by index: functions, then sy_param. */
 static void symbols_list(struct rte_bpf_xsym *symbol, uint64_t *param)
 {
 	memcpy(symbol, calls, sizeof(calls));
@@ -181,7 +181,6 @@ static void symbols_list(struct rte_bpf_xsym *symbol, uint64_t *param)
 	                                               .size = SY_HOOK_PARAMS * sizeof(*param)}}};
 }
 
-/* Fills in the address of sy_param. */
 static void addresses_fill(struct ebpf_insn *code, uint32_t count, const uint64_t *param)
 {
 	for (uint32_t i = 0; i + 1 < count; i++) {
@@ -200,14 +199,14 @@ int program_load_code(struct program *p, enum sy_hook_kind kind, struct ebpf_ins
                       uint32_t count, uint64_t *param, struct sy_error *err)
 {
 	struct rte_bpf_xsym symbol[SYMBOLS];
-	struct rte_bpf_prm wishes = {
+	struct rte_bpf_prm prm = {
 	        .prog_arg = {.type = RTE_BPF_ARG_PTR, .size = view_size(kind)},
 	        .ins = code,
 	        .nb_ins = count,
 	        .xsym = symbol,
 	        .nb_xsym = SYMBOLS,
 	};
-	struct hearing h;
+	struct log_capture h;
 	*p = (struct program){.kind = kind};
 	int rc = program_check(code, count, &p->shape, err);
 	if (rc == 0)
@@ -216,12 +215,12 @@ int program_load_code(struct program *p, enum sy_hook_kind kind, struct ebpf_ins
 		return rc;
 	symbols_list(symbol, param);
 	addresses_fill(code, count, param);
-	pthread_mutex_lock(&hearing_lock);
-	hearing_begin(&h);
-	struct rte_bpf *bpf = rte_bpf_load(&wishes);
-	hearing_end(&h);
-	pthread_mutex_unlock(&hearing_lock);
-	return program_take(p, bpf, &h, err);
+	pthread_mutex_lock(&log_lock);
+	log_capture_begin(&h);
+	struct rte_bpf *bpf = rte_bpf_load(&prm);
+	log_capture_end(&h);
+	pthread_mutex_unlock(&log_lock);
+	return program_compile(p, bpf, &h, err);
 }
 
 int program_load(struct program *p, const struct sy_hook_source *source, uint64_t *param,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What DPDK's verifier does not bound, or refuses without saying why: loops, the longest way, and
- * the number of ways, each of which the verifier walks by itself. And what its compiler gets wrong.
+ * Checks that DPDK's verifier lacks, or fails without a reason: loops, the length of the longest
+ * path and the number of paths, each of which that verifier walks separately. Also finds
+ * instructions that DPDK's JIT miscompiles.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,15 +34,16 @@ struct program_next program_next(const struct ebpf_insn *at, uint32_t i)
 	return (struct program_next){{i + 1 + wide}, 1, wide};
 }
 
-/* From an instruction on: the longest way to the end, and the instructions of all ways. */
-struct way {
+/* Per instruction: the longest path from here to the end, and the instructions of all such paths.
+ */
+struct path {
 	uint64_t all;
 	uint32_t longest;
-	bool half; /* the second place of a wide instruction: nothing may lead to it */
+	bool half; /* second half of a wide instruction: no jump target */
 };
 
-static int next_check(const struct ebpf_insn *at, uint32_t i, uint32_t count, const struct way *way,
-                      struct sy_error *err)
+static int next_check(const struct ebpf_insn *at, uint32_t i, uint32_t count,
+                      const struct path *path, struct sy_error *err)
 {
 	const struct program_next next = program_next(at, i);
 	for (unsigned n = 0; n < next.count; n++) {
@@ -51,7 +53,7 @@ static int next_check(const struct ebpf_insn *at, uint32_t i, uint32_t count, co
 			               "write the steps one after the other (#pragma unroll), or "
 			               "use sy_find()",
 			               i, next.at[n]);
-		if (next.at[n] >= count || way[next.at[n]].half)
+		if (next.at[n] >= count || path[next.at[n]].half)
 			return sy_fail(err, EINVAL,
 			               "instruction %u leads to where no instruction is", i);
 	}
@@ -69,9 +71,9 @@ static int shift_check(const struct ebpf_insn *at, uint32_t i, struct sy_error *
 	return sy_fail(err, EINVAL, "instruction %u shifts %d bits by %d", i, bits, at[i].imm);
 }
 
-/* DPDK 22.11 makes wrong machine code of some instructions, as fuzz_hook found: a register that is
- * shifted or divided by itself, divisions of 32 bits, tests of bits with a constant, and the
- * conversion to little endian. Clang hardly ever writes these. */
+/* DPDK 22.11's JIT miscompiles some instructions (found by fuzz_hook): shifts and divisions of a
+ * register by itself, 32-bit divisions, bit tests with a constant, and conversion to little endian.
+ * Clang rarely generates these. */
 static bool code_compiles(const struct ebpf_insn *one)
 {
 	uint8_t class = BPF_CLASS(one->code), op = BPF_OP(one->code);
@@ -87,58 +89,58 @@ static bool code_compiles(const struct ebpf_insn *one)
 	       !((shifts || divides) && by_register && one->src_reg == one->dst_reg);
 }
 
-static void way_join(struct way *way, const struct ebpf_insn *at, uint32_t i)
+static void path_join(struct path *path, const struct ebpf_insn *at, uint32_t i)
 {
 	const struct program_next next = program_next(at, i);
-	way[i].all = way[i].longest = 1;
+	path[i].all = path[i].longest = 1;
 	for (unsigned n = 0; n < next.count; n++) {
-		const struct way *then = &way[next.at[n]];
-		way[i].all += then->all;
-		if (way[i].longest <= then->longest)
-			way[i].longest = then->longest + 1;
+		const struct path *then = &path[next.at[n]];
+		path[i].all += then->all;
+		if (path[i].longest <= then->longest)
+			path[i].longest = then->longest + 1;
 	}
-	if (way[i].all > SY_HOOK_WAYS) /* its sums cannot overflow */
-		way[i].all = SY_HOOK_WAYS + 1;
+	if (path[i].all > SY_HOOK_MAX_PATH_INSTRUCTIONS) /* clamped, so sums cannot overflow */
+		path[i].all = SY_HOOK_MAX_PATH_INSTRUCTIONS + 1;
 }
 
-/* Refuses a program with too many ways. The last instruction from which there are too many is where
- * the branches that multiply them begin. */
-static int ways_refuse(const struct ebpf_insn *at, uint32_t count, const struct way *way,
-                       struct sy_error *err)
+/* Refuses a program with too many paths. Reports the last instruction with too many: the
+ * multiplying branches begin there. */
+static int paths_refuse(const struct ebpf_insn *at, uint32_t count, const struct path *path,
+                        struct sy_error *err)
 {
 	uint32_t from = 0, branches = 0;
 	for (uint32_t i = 0; i < count; i++)
-		if (!way[i].half && way[i].all > SY_HOOK_WAYS)
+		if (!path[i].half && path[i].all > SY_HOOK_MAX_PATH_INSTRUCTIONS)
 			from = i;
 	for (uint32_t i = from; i < count; i++)
-		branches += !way[i].half && program_next(at, i).count == 2;
+		branches += !path[i].half && program_next(at, i).count == 2;
 	return sy_fail(
 	        err, EINVAL,
-	        "from instruction %u on, its %u branches make too many ways to check each of "
+	        "from instruction %u on, its %u branches make too many paths to verify each of "
 	        "them; join conditions (compare words instead of bytes, count without "
-	        "branches), or end early: docs/hooks.md, \"Too many ways\"",
+	        "branches), or end early: docs/hooks.md, \"Too many paths\"",
 	        from, branches);
 }
 
-static int ways_check(const struct ebpf_insn *at, uint32_t count, struct way *way,
-                      struct program_shape *shape, struct sy_error *err)
+static int paths_check(const struct ebpf_insn *at, uint32_t count, struct path *path,
+                       struct program_shape *shape, struct sy_error *err)
 {
 	for (uint32_t i = 0; i + 1 < count; i++)
-		way[i + 1].half = !way[i].half && code_is_wide(at[i].code);
+		path[i + 1].half = !path[i].half && code_is_wide(at[i].code);
 	*shape = (struct program_shape){.instructions = count, .compiles = true};
 	for (uint32_t i = 0; i < count; i++) {
-		if (way[i].half)
+		if (path[i].half)
 			continue;
-		if (next_check(at, i, count, way, err) < 0 || shift_check(at, i, err) < 0)
+		if (next_check(at, i, count, path, err) < 0 || shift_check(at, i, err) < 0)
 			return -EINVAL;
 		shape->compiles &= code_compiles(&at[i]);
 	}
 	for (uint32_t i = count; i-- > 0;)
-		if (!way[i].half)
-			way_join(way, at, i);
-	shape->longest = way[0].longest;
-	if (way[0].all > SY_HOOK_WAYS)
-		return ways_refuse(at, count, way, err);
+		if (!path[i].half)
+			path_join(path, at, i);
+	shape->longest = path[0].longest;
+	if (path[0].all > SY_HOOK_MAX_PATH_INSTRUCTIONS)
+		return paths_refuse(at, count, path, err);
 	return 0;
 }
 
@@ -147,13 +149,13 @@ int program_check(const struct ebpf_insn *at, uint32_t count, struct program_sha
 {
 	if (count == 0)
 		return sy_fail(err, EINVAL, "the program is empty");
-	if (count > SY_HOOK_LONGEST)
+	if (count > SY_HOOK_MAX_INSTRUCTIONS)
 		return sy_fail(err, EINVAL, "%u instructions; at most %u may be", count,
-		               SY_HOOK_LONGEST);
-	struct way *way = calloc(count, sizeof(*way));
-	if (!way)
+		               SY_HOOK_MAX_INSTRUCTIONS);
+	struct path *path = calloc(count, sizeof(*path));
+	if (!path)
 		return sy_fail(err, ENOMEM, "no memory to check it");
-	int rc = ways_check(at, count, way, shape, err);
-	free(way);
+	int rc = paths_check(at, count, path, shape, err);
+	free(path);
 	return rc;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Puts a program's blocks into an order in which all jumps lead forward. Clang lets branches share
- * their ends, and then jumps back to one that another branch has reached before: that is no loop.
- * A program without such jumps stays as it is.
+ * Topological order of basic blocks, so that all jumps are forward. Clang merges common tails of
+ * branches and then jumps backward to them without a loop. A program without backward jumps is left
+ * unchanged.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,24 +13,25 @@
 
 enum colour { NEW, OPEN, DONE };
 
-/* At a block's first instruction; a block ends before the next one, or with a jump. */
+/* Valid at the index of a block's first instruction. A block ends before the next one, or with a
+ * jump. */
 struct block {
 	bool first;
 	uint8_t colour;
-	uint32_t last;  /* its last instruction */
-	uint32_t place; /* of the first instruction, in the new order */
+	uint32_t last;   /* its last instruction */
+	uint32_t offset; /* index of its first instruction in the new order */
 };
 
-struct order {
+struct layout {
 	const struct ebpf_insn *at;
 	uint32_t count;
 	struct block *block;
-	uint32_t *row; /* blocks as they are done: the reverse is the order */
-	uint32_t rows;
+	uint32_t *post_order; /* blocks in post-order; its reverse is the new order */
+	uint32_t done;
 };
 
-/* Returns false where something leads nowhere: program_check() says it. */
-static bool blocks_find(struct order *o, bool *back)
+/* Returns false if an instruction leads out of the program: program_check() reports it. */
+static bool blocks_find(struct layout *o, bool *back)
 {
 	o->block[0].first = true;
 	*back = false;
@@ -59,25 +60,27 @@ static bool blocks_find(struct order *o, bool *back)
 	return true;
 }
 
-/* Its `n`th successor: what it jumps to first, so that what follows it comes right behind it. */
-static uint32_t successor(const struct order *o, uint32_t block, unsigned n)
+/* Returns the nth successor, jump target first, so that the fall-through block directly follows in
+ * the new order. */
+static uint32_t successor(const struct layout *o, uint32_t block, unsigned n)
 {
 	const struct program_next next = program_next(o->at, o->block[block].last);
 	return n < next.count ? next.at[next.count - 1 - n] : NOWHERE;
 }
 
-/* Depth first. path: room for each block, with how many successors were looked at. */
-static int blocks_walk(struct order *o, uint32_t *path, uint8_t *looked, struct sy_error *err)
+/* Depth-first search. path and visited: scratch for o->count entries; visited counts a block's
+ * tried successors. */
+static int blocks_walk(struct layout *o, uint32_t *path, uint8_t *visited, struct sy_error *err)
 {
 	uint32_t depth = 1;
 	path[0] = 0;
-	looked[0] = 0;
+	visited[0] = 0;
 	o->block[0].colour = OPEN;
 	while (depth > 0) {
-		uint32_t block = path[depth - 1], next = successor(o, block, looked[depth - 1]++);
+		uint32_t block = path[depth - 1], next = successor(o, block, visited[depth - 1]++);
 		if (next == NOWHERE) {
 			o->block[block].colour = DONE;
-			o->row[o->rows++] = block;
+			o->post_order[o->done++] = block;
 			depth--;
 		} else if (o->block[next].colour == OPEN) {
 			return sy_fail(
@@ -89,14 +92,14 @@ static int blocks_walk(struct order *o, uint32_t *path, uint8_t *looked, struct 
 		} else if (o->block[next].colour == NEW) {
 			o->block[next].colour = OPEN;
 			path[depth] = next;
-			looked[depth++] = 0;
+			visited[depth++] = 0;
 		}
 	}
 	return 0;
 }
 
-/* Where a block goes on without a jump; NOWHERE: it does not. */
-static uint32_t falls_to(const struct order *o, uint32_t block)
+/* Returns the block that follows without a jump, or NOWHERE. */
+static uint32_t falls_to(const struct layout *o, uint32_t block)
 {
 	uint32_t last = o->block[block].last;
 	const struct program_next next = program_next(o->at, last);
@@ -104,52 +107,52 @@ static uint32_t falls_to(const struct order *o, uint32_t block)
 	return next.count == 0 || jumps ? NOWHERE : next.at[0];
 }
 
-/* The row from its end on; a jump is added where the next block is not the one that follows.
- * Without `to` it only finds the places. Returns how many instructions it has. */
-static uint32_t blocks_lay(struct order *o, struct ebpf_insn *to)
+/* Emits the blocks in reverse post-order, and a jump where a block's fall-through is not the next
+ * block. With to == NULL, only assigns offsets. Returns the number of instructions. */
+static uint32_t blocks_emit(struct layout *o, struct ebpf_insn *to)
 {
-	uint32_t place = 0;
-	for (uint32_t n = o->rows; n-- > 0;) {
-		uint32_t block = o->row[n], then = falls_to(o, block);
+	uint32_t offset = 0;
+	for (uint32_t n = o->done; n-- > 0;) {
+		uint32_t block = o->post_order[n], then = falls_to(o, block);
 		struct block *b = &o->block[block];
 		uint32_t len = b->last + 1 + program_next(o->at, b->last).wide - block;
-		uint32_t last = place + (b->last - block);
+		uint32_t last = offset + (b->last - block);
 		const struct program_next next = program_next(o->at, b->last);
-		b->place = place;
+		b->offset = offset;
 		if (to)
-			memcpy(to + place, o->at + block, len * sizeof(*to));
-		place += len;
+			memcpy(to + offset, o->at + block, len * sizeof(*to));
+		offset += len;
 		uint32_t target = then == NOWHERE && next.count ? next.at[0]
 		                  : next.count == 2             ? next.at[1]
 		                                                : NOWHERE;
 		if (to && target != NOWHERE)
-			to[last].off = (int16_t)(o->block[target].place - last - 1);
-		if (then == NOWHERE || (n > 0 && o->row[n - 1] == then))
+			to[last].off = (int16_t)(o->block[target].offset - last - 1);
+		if (then == NOWHERE || (n > 0 && o->post_order[n - 1] == then))
 			continue;
 		if (to)
-			to[place] = (struct ebpf_insn){
+			to[offset] = (struct ebpf_insn){
 			        .code = BPF_JMP | BPF_JA,
-			        .off = (int16_t)(o->block[then].place - place - 1)};
-		place++;
+			        .off = (int16_t)(o->block[then].offset - offset - 1)};
+		offset++;
 	}
-	return place;
+	return offset;
 }
 
-static int order_make(struct order *o, struct ebpf_insn **code, uint32_t *count, bool *sorted,
-                      struct sy_error *err)
+static int layout_build(struct layout *o, struct ebpf_insn **code, uint32_t *count, bool *sorted,
+                        struct sy_error *err)
 {
 	uint32_t *path = calloc(o->count, sizeof(*path));
-	uint8_t *looked = calloc(o->count, 1);
-	int rc = path && looked ? blocks_walk(o, path, looked, err)
-	                        : sy_fail(err, ENOMEM, "no memory to check it");
+	uint8_t *visited = calloc(o->count, 1);
+	int rc = path && visited ? blocks_walk(o, path, visited, err)
+	                         : sy_fail(err, ENOMEM, "no memory to check it");
 	free(path);
-	free(looked);
+	free(visited);
 	if (rc < 0)
 		return rc;
-	struct ebpf_insn *to = calloc(blocks_lay(o, NULL), sizeof(*to));
+	struct ebpf_insn *to = calloc(blocks_emit(o, NULL), sizeof(*to));
 	if (!to)
 		return sy_fail(err, ENOMEM, "no memory to check it");
-	*count = blocks_lay(o, to);
+	*count = blocks_emit(o, to);
 	free(*code);
 	*code = to;
 	*sorted = true;
@@ -158,19 +161,19 @@ static int order_make(struct order *o, struct ebpf_insn **code, uint32_t *count,
 
 int program_order(struct ebpf_insn **code, uint32_t *count, bool *sorted, struct sy_error *err)
 {
-	struct order o = {.at = *code, .count = *count};
+	struct layout o = {.at = *code, .count = *count};
 	bool back = false;
 	int rc = 0;
 	*sorted = false;
-	if (*count == 0 || *count > SY_HOOK_LONGEST)
-		return 0; /* program_check() says it */
+	if (*count == 0 || *count > SY_HOOK_MAX_INSTRUCTIONS)
+		return 0; /* program_check() reports it */
 	o.block = calloc(*count, sizeof(*o.block));
-	o.row = calloc(*count, sizeof(*o.row));
-	if (!o.block || !o.row)
+	o.post_order = calloc(*count, sizeof(*o.post_order));
+	if (!o.block || !o.post_order)
 		rc = sy_fail(err, ENOMEM, "no memory to check it");
 	else if (blocks_find(&o, &back) && back)
-		rc = order_make(&o, code, count, sorted, err);
+		rc = layout_build(&o, code, count, sorted, err);
 	free(o.block);
-	free(o.row);
+	free(o.post_order);
 	return rc;
 }

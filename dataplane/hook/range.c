@@ -6,9 +6,9 @@
 static struct range range_add(struct range a, struct range b)
 {
 	struct range sum;
-	if (b.lo == b.hi && (int64_t)b.lo < 0 && a.lo >= -b.lo) /* less by a constant */
+	if (b.lo == b.hi && (int64_t)b.lo < 0 && a.lo >= -b.lo) /* subtracts a constant */
 		return (struct range){a.lo + b.lo, a.hi + b.lo};
-	sum.lo = a.lo + b.lo; /* it overflows at most where hi does */
+	sum.lo = a.lo + b.lo; /* lo overflows only if hi does */
 	return __builtin_add_overflow(a.hi, b.hi, &sum.hi) ? RANGE_ALL : sum;
 }
 
@@ -41,7 +41,7 @@ struct range range_arithmetic(uint8_t op, struct range a, struct range b)
 		return a.lo >= b.hi ? (struct range){a.lo - b.hi, a.hi - b.lo} : RANGE_ALL;
 	case BPF_MUL:
 		return range_multiply(a, b);
-	case BPF_DIV: /* by 0: the program ends */
+	case BPF_DIV: /* division by 0 ends the program */
 		return (struct range){b.hi ? a.lo / b.hi : 0, b.lo ? a.hi / b.lo : a.hi};
 	case BPF_MOD:
 		return (struct range){0, b.hi && b.hi - 1 < a.hi ? b.hi - 1 : a.hi};
@@ -78,11 +78,11 @@ static uint8_t jump_not(uint8_t op)
 	case EBPF_JLE:
 		return BPF_JGT;
 	default:
-		return 0; /* says nothing of a range */
+		return 0; /* does not restrict a range */
 	}
 }
 
-/* Where both are not negative, a comparison of signed numbers is one of unsigned ones. */
+/* If both are non-negative, a signed comparison equals an unsigned one. */
 static uint8_t jump_unsigned(uint8_t op, struct range a, struct range b)
 {
 	if (a.hi > INT64_MAX || b.hi > INT64_MAX)
@@ -96,10 +96,10 @@ static uint8_t jump_unsigned(uint8_t op, struct range a, struct range b)
 
 static const struct range none = {1, 0};
 
-struct range range_where(uint8_t op, struct range a, struct range b, int holds)
+struct range range_where(uint8_t op, struct range a, struct range b, int taken)
 {
 	uint8_t what = jump_unsigned(op, a, b);
-	if (!holds)
+	if (!taken)
 		what = jump_not(what);
 	switch (what) {
 	case BPF_JEQ:

@@ -95,7 +95,7 @@ static const uint8_t *packet_see(const struct rte_mbuf *m, struct sy_hook_packet
 static unsigned payload_ask(const struct priority *p, struct sy_hook_packet view,
                             const uint8_t *payload)
 {
-	unsigned answer = sy_hook_ask_packet(p->hooks, p->packet_hook, &view, payload);
+	unsigned answer = sy_hook_run_packet(p->hooks, p->packet_hook, &view, payload);
 	return answer == SY_KEEP ? SY_USUAL : answer;
 }
 

@@ -308,7 +308,7 @@ unsigned priority_ask(struct sy_stack *s, struct connection *c, struct rte_mbuf 
 		return packet_level(m);
 	segment_see(s, c, m, seg, &view);
 	memcpy(view.own, own, sizeof(view.own));
-	answer = sy_hook_ask_segment(p->hooks, hook, &view, rte_pktmbuf_mtod(m, const uint8_t *));
+	answer = sy_hook_run_segment(p->hooks, hook, &view, rte_pktmbuf_mtod(m, const uint8_t *));
 	memcpy(own, view.own, sizeof(view.own));
 	if (view.become != SY_HOOK_NONE) {
 		r->hook = (uint8_t)view.become;

@@ -27,7 +27,6 @@ RETIRED = {
 # Folder or file: retired words that it still uses.
 PENDING = {
     "bench": "desk",
-    "dataplane/hook": "nobody somebody",
     "dataplane/preload": "admit admits admitted keeper nobody",
     "dataplane/sockets": "desk desks nobody",
     "dataplane/tcp": "admits admitted mends nobody somebody",

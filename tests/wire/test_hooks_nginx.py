@@ -27,7 +27,7 @@ NGINX = nginx_text(
 REFUSED = {
     "loop": "a hook must not loop",
     "longest": "at most 4096",
-    "ways": "too many ways",
+    "ways": "too many paths",
     "beyond": "of what it sees, which has 0 to",
     "pointer": "uses a number as an address",
 }

@@ -8,21 +8,21 @@
 
 #include "order.h"
 
-struct rule {
+struct binding {
 	struct sy_hook_place place;
 	unsigned number;
 };
 
 struct sy_hook_agent {
-	struct sy_hook_doorbell doorbell; /* first: sy_hook_agent_poll() */
+	struct sy_hook_doorbell doorbell; /* must be first: sy_hook_agent_poll() */
 	int socket;
 	struct sy_hook_agent_owner owner;
-	struct sy_hooks *hooks; /* NULL: nobody has needed it */
-	struct rule rule[SY_HOOK_PLACES];
-	unsigned rules;
-	bool ruled[SY_HOOK_KINDS][2]; /* the stack's own hook; listeners' */
-	uint32_t connections_at;      /* where the last answer's have ended */
-	struct answer answer;         /* too large for a program's stack */
+	struct sy_hooks *hooks; /* NULL: not needed yet */
+	struct binding binding[SY_HOOK_PLACES];
+	unsigned bindings;
+	bool overridden[SY_HOOK_KINDS][2]; /* [0]: the stack's hook; [1]: listeners' hooks */
+	uint32_t connections_at;           /* cursor of the listing */
+	struct answer answer;              /* too large for the thread's stack */
 };
 
 int sy_hook_agent_open(const struct sy_hook_agent_owner *owner,
@@ -36,7 +36,7 @@ int sy_hook_agent_open(const struct sy_hook_agent_owner *owner,
 		free(s);
 		return -errno;
 	}
-	s->doorbell.rung = page;
+	s->doorbell.rings = page;
 	s->socket = channel->socket;
 	s->owner = *owner;
 	*out = s;
@@ -47,18 +47,19 @@ void sy_hook_agent_close(struct sy_hook_agent *s)
 {
 	if (!s)
 		return;
-	munmap((void *)(uintptr_t)s->doorbell.rung, SY_PAGE);
+	munmap((void *)(uintptr_t)s->doorbell.rings, SY_PAGE);
 	free(s);
 }
 
-/* ---- where hooks are asked ------------------------------------------------------------------- */
+/* ---- places of hooks ------------------------------------------------------------------------- */
 
 static bool place_equal(const struct sy_hook_place *a, const struct sy_hook_place *b)
 {
 	return sy_addr_equal(&a->addr, &b->addr) && a->port == b->port;
 }
 
-static bool rule_is(const struct sy_hook_agent *s, const struct rule *r, enum sy_hook_kind kind)
+static bool binding_has_kind(const struct sy_hook_agent *s, const struct binding *r,
+                             enum sy_hook_kind kind)
 {
 	struct sy_hook_info info;
 	return sy_hooks_info(s->hooks, r->number, &info) && info.kind == kind;
@@ -69,9 +70,9 @@ unsigned sy_hook_agent_find(const struct sy_hook_agent *s, enum sy_hook_kind kin
 {
 	static const struct sy_addr any;
 	unsigned wide = SY_HOOK_NONE;
-	for (unsigned i = 0; s && i < s->rules; i++) {
-		const struct rule *r = &s->rule[i];
-		if (!rule_is(s, r, kind) || r->place.port != (addr ? port : 0))
+	for (unsigned i = 0; s && i < s->bindings; i++) {
+		const struct binding *r = &s->binding[i];
+		if (!binding_has_kind(s, r, kind) || r->place.port != (addr ? port : 0))
 			continue;
 		if (!addr || sy_addr_equal(&r->place.addr, addr))
 			return r->number;
@@ -83,31 +84,31 @@ unsigned sy_hook_agent_find(const struct sy_hook_agent *s, enum sy_hook_kind kin
 
 bool sy_hook_agent_overrides(const struct sy_hook_agent *s, enum sy_hook_kind kind, bool listener)
 {
-	return s && s->ruled[kind][listener];
+	return s && s->overridden[kind][listener];
 }
 
-/* A place has one hook of each kind: the last one that was ordered. */
-static int rule_add(struct sy_hook_agent *s, const struct sy_hook_place *place, unsigned number,
-                    enum sy_hook_kind kind)
+/* One hook per place and kind: the last one ordered. */
+static int binding_set(struct sy_hook_agent *s, const struct sy_hook_place *place, unsigned number,
+                       enum sy_hook_kind kind)
 {
-	for (unsigned i = 0; i < s->rules; i++) {
-		struct rule *r = &s->rule[i];
-		if (!place_equal(&r->place, place) || !rule_is(s, r, kind))
+	for (unsigned i = 0; i < s->bindings; i++) {
+		struct binding *r = &s->binding[i];
+		if (!place_equal(&r->place, place) || !binding_has_kind(s, r, kind))
 			continue;
 		r->number = number;
 		return 0;
 	}
-	if (s->rules == SY_HOOK_PLACES)
+	if (s->bindings == SY_HOOK_PLACES)
 		return -ENOSPC;
-	s->rule[s->rules++] = (struct rule){*place, number};
+	s->binding[s->bindings++] = (struct binding){*place, number};
 	return 0;
 }
 
-static void rules_drop(struct sy_hook_agent *s, unsigned number)
+static void bindings_remove(struct sy_hook_agent *s, unsigned number)
 {
-	for (unsigned i = 0; i < s->rules;)
-		if (s->rule[i].number == number)
-			s->rule[i] = s->rule[--s->rules];
+	for (unsigned i = 0; i < s->bindings;)
+		if (s->binding[i].number == number)
+			s->binding[i] = s->binding[--s->bindings];
 		else
 			i++;
 }
@@ -122,11 +123,11 @@ static bool place_is_idle(const struct sy_hook_agent *s, const struct sy_hook_pl
 static void report_places(struct sy_hook_agent *s)
 {
 	struct answer *a = &s->answer;
-	for (unsigned i = 0; i < s->rules; i++) {
-		a->place[i] = s->rule[i].place;
+	for (unsigned i = 0; i < s->bindings; i++) {
+		a->place[i] = s->binding[i].place;
 		a->idle |= (uint32_t)place_is_idle(s, &a->place[i]) << i;
 	}
-	a->places = s->rules;
+	a->places = s->bindings;
 }
 
 static void report_hook(struct sy_hook_agent *s, unsigned number)
@@ -136,8 +137,8 @@ static void report_hook(struct sy_hook_agent *s, unsigned number)
 		return;
 	h->number = number;
 	h->places = 0;
-	for (unsigned i = 0; i < s->rules; i++)
-		h->places |= (uint32_t)(s->rule[i].number == number) << i;
+	for (unsigned i = 0; i < s->bindings; i++)
+		h->places |= (uint32_t)(s->binding[i].number == number) << i;
 	s->answer.hooks++;
 }
 
@@ -153,7 +154,7 @@ static int code_load(struct sy_hook_agent *s, const struct order *o, int object,
 	source.object = bytes;
 	int rc = sy_hooks_load(s->hooks, o->name, &source, err);
 	if (rc == -EEXIST && sy_hooks_find(s->hooks, o->name) == SY_HOOK_NONE) {
-		source.number = SY_HOOK_NONE; /* the application has it: then any */
+		source.number = SY_HOOK_NONE; /* the application uses the number */
 		rc = sy_hooks_load(s->hooks, o->name, &source, err);
 	}
 	munmap(bytes, o->object_len);
@@ -169,16 +170,16 @@ static bool number_is_free(const struct sy_hook_agent *s)
 	return false;
 }
 
-/* Those of the order that have no rule yet. */
-static unsigned rules_new(const struct sy_hook_agent *s, const struct order *o,
-                          enum sy_hook_kind kind)
+/* Counts places of the order without a hook of this kind. */
+static unsigned bindings_count_new(const struct sy_hook_agent *s, const struct order *o,
+                                   enum sy_hook_kind kind)
 {
 	unsigned count = 0;
 	for (unsigned i = 0; i < o->places; i++) {
 		bool there = false;
-		for (unsigned k = 0; k < s->rules; k++)
-			there = there || (place_equal(&s->rule[k].place, &o->place[i]) &&
-			                  rule_is(s, &s->rule[k], kind));
+		for (unsigned k = 0; k < s->bindings; k++)
+			there = there || (place_equal(&s->binding[k].place, &o->place[i]) &&
+			                  binding_has_kind(s, &s->binding[k], kind));
 		for (unsigned k = 0; k < i; k++)
 			there = there || place_equal(&o->place[k], &o->place[i]);
 		count += !there;
@@ -186,31 +187,31 @@ static unsigned rules_new(const struct sy_hook_agent *s, const struct order *o,
 	return count;
 }
 
-/* Whatever can be refused is refused here, before something has changed. */
+/* All checks precede the first change. */
 static int load_check(const struct sy_hook_agent *s, const struct order *o, unsigned number,
                       struct sy_error *err)
 {
 	struct sy_hook_info info = {.kind = o->kind};
 	if (o->places > SY_HOOK_PLACES || o->kind >= SY_HOOK_KINDS)
-		return sy_fail(err, EPROTO, "an order that is not known here");
+		return sy_fail(err, EPROTO, "unknown order");
 	if (number == SY_HOOK_NONE && (o->must & ORDER_SWAP || !o->object_len))
 		return sy_fail(err, ENOENT, "there is no hook %s", o->name);
 	if (number != SY_HOOK_NONE && o->must & ORDER_NEW)
-		return sy_fail(err, EEXIST, "there is a hook %s; swap it, or take another name",
+		return sy_fail(err, EEXIST, "hook %s exists; swap it, or use another name",
 		               o->name);
 	if (number == SY_HOOK_NONE && !number_is_free(s))
-		return sy_fail(err, ENOSPC, "there are %d hooks, as many as may be; remove one",
+		return sy_fail(err, ENOSPC, "all %d hook numbers are in use; remove a hook",
 		               SY_HOOKS);
 	if (number != SY_HOOK_NONE)
 		sy_hooks_info(s->hooks, number, &info);
 	if (o->object_len && (uint32_t)info.kind != o->kind)
 		return sy_fail(err, EEXIST,
-		               "%s is a hook for %ss and this one is for %ss; take another name",
-		               o->name, sy_hook_kind_name(info.kind),
+		               "%s is a %s hook and this is a %s hook; use another name", o->name,
+		               sy_hook_kind_name(info.kind),
 		               sy_hook_kind_name((enum sy_hook_kind)o->kind));
-	if (!(o->must & ORDER_ONLY) && s->rules + rules_new(s, o, info.kind) > SY_HOOK_PLACES)
-		return sy_fail(err, ENOSPC, "hooks are asked at %d places, as many as may be",
-		               SY_HOOK_PLACES);
+	if (!(o->must & ORDER_ONLY) &&
+	    s->bindings + bindings_count_new(s, o, info.kind) > SY_HOOK_PLACES)
+		return sy_fail(err, ENOSPC, "hooks have %d places, the maximum", SY_HOOK_PLACES);
 	return 0;
 }
 
@@ -219,11 +220,11 @@ static int places_load(struct sy_hook_agent *s, const struct order *o, unsigned 
 	struct sy_hook_info info;
 	int rc = 0;
 	if (o->must & ORDER_ONLY)
-		rules_drop(s, number);
+		bindings_remove(s, number);
 	sy_hooks_info(s->hooks, number, &info);
 	for (unsigned i = 0; i < o->places && !rc; i++) {
-		rc = rule_add(s, &o->place[i], number, info.kind);
-		s->ruled[info.kind][o->place[i].port != 0] |= !rc;
+		rc = binding_set(s, &o->place[i], number, info.kind);
+		s->overridden[info.kind][o->place[i].port != 0] |= !rc;
 	}
 	if (o->places || o->must & ORDER_ONLY)
 		s->owner.placed(s->owner.ctx);
@@ -237,7 +238,7 @@ static int order_load(struct sy_hook_agent *s, const struct order *o, int object
 {
 	unsigned number = sy_hooks_find(s->hooks, o->name);
 	int rc = load_check(s, o, number, err);
-	if (rc || o->must & ORDER_ASK)
+	if (rc || o->must & ORDER_CHECK)
 		return rc;
 	if (object >= 0) {
 		rc = code_load(s, o, object, err);
@@ -256,8 +257,8 @@ static int order_remove(struct sy_hook_agent *s, const struct order *o, struct s
 	unsigned number = sy_hooks_find(s->hooks, o->name);
 	if (number == SY_HOOK_NONE)
 		return sy_fail(err, ENOENT, "there is no hook %s", o->name);
-	rules_drop(s, number);
-	s->owner.placed(s->owner.ctx); /* before the number is free for another */
+	bindings_remove(s, number);
+	s->owner.placed(s->owner.ctx); /* before the number can be reused */
 	return sy_hooks_remove(s->hooks, number);
 }
 
@@ -276,7 +277,7 @@ static int order_connections(struct sy_hook_agent *s, const struct order *o)
 	struct answer *a = &s->answer;
 	if (o->type == ORDER_CONNECTIONS)
 		s->connections_at = 0;
-	else if (!s->connections_at) /* all have been given */
+	else if (!s->connections_at) /* complete */
 		return 0;
 	if (s->owner.connections)
 		a->connections = s->owner.connections(s->owner.ctx, &s->connections_at,
@@ -285,7 +286,7 @@ static int order_connections(struct sy_hook_agent *s, const struct order *o)
 	return 0;
 }
 
-static void order_do(struct sy_hook_agent *s, struct order *o, int object)
+static void order_execute(struct sy_hook_agent *s, struct order *o, int object)
 {
 	struct answer *a = &s->answer;
 	struct sy_error err = {0};
@@ -303,12 +304,12 @@ static void order_do(struct sy_hook_agent *s, struct order *o, int object)
 	else
 		a->rc = order_remove(s, o, &err);
 	snprintf(a->text, sizeof(a->text), "%s", err.text);
-	/* A registry that does not read its answers goes without. */
+	/* Answers are dropped if the registry does not read them. */
 	send(s->socket, a, answer_bytes(a), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* false: there is none. object: -1: it has none. */
-static bool order_take(const struct sy_hook_agent *s, struct order *o, int *object)
+/* Returns false if there is no order. *object is -1 without an object. */
+static bool order_receive(const struct sy_hook_agent *s, struct order *o, int *object)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
 	struct iovec iov = {o, sizeof(*o)};
@@ -328,9 +329,9 @@ void sy_hook_agent_execute(struct sy_hook_agent *s)
 {
 	struct order o;
 	int object;
-	s->doorbell.seen = __atomic_load_n(s->doorbell.rung, __ATOMIC_ACQUIRE);
-	while (order_take(s, &o, &object)) {
-		order_do(s, &o, object);
+	s->doorbell.seen = __atomic_load_n(s->doorbell.rings, __ATOMIC_ACQUIRE);
+	while (order_receive(s, &o, &object)) {
+		order_execute(s, &o, object);
 		if (object >= 0)
 			close(object);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The registry's state: what was ordered, and who is to do it. */
+/* State of the registry: stored hooks, and the stacks that must load them. */
 #ifndef HOOK_REGISTRY_H
 #define HOOK_REGISTRY_H
 
@@ -9,24 +9,24 @@
 
 #include "order.h"
 
-#define ANSWER_WAIT_MS 2000 /* for answers: a stack takes its turn long before that */
-#define ANSWER_WALK_MS 5000 /* for the connections of all stacks */
-/* For more of them: a slow stack may not take the time of others. */
+#define ANSWER_WAIT_MS 2000 /* stacks poll far more often */
+#define ANSWER_WALK_MS 5000 /* to list the connections of all stacks */
+/* Per further batch: a slow stack must not use up the time of others. */
 #define ANSWER_WALK_WAIT_MS 200
-#define MAX_MISSED          64 /* orders that a stack may have missed, before a change is refused */
+#define MAX_MISSED          64 /* queued orders per stack; beyond, changes are refused */
 
-/* What was ordered: a stack that comes later gets it. */
+/* A stored hook: stacks that register later load it. */
 struct registry_hook {
 	char name[SY_HOOK_NAME];  /* empty: free */
-	struct sy_hook_info info; /* as the check found it */
-	int object;               /* a sealed file in memory */
+	struct sy_hook_info info; /* as verification found it */
+	int object;               /* sealed memfd */
 	uint32_t object_len;
-	uint32_t params; /* those that were set; info has their values */
+	uint32_t params; /* bitmap of those that were set; values are in info */
 	struct sy_hook_place place[SY_HOOK_PLACES];
 	uint32_t places;
 };
 
-/* An order for which a stack's socket had no room, as it has read none for long. */
+/* An order that did not fit into the socket of a stack that does not read. */
 struct registry_missed {
 	struct registry_missed *next;
 	struct order order;
@@ -36,66 +36,66 @@ struct registry_missed {
 struct registry_stack {
 	int socket; /* -1: free */
 	int pid;
-	bool gone; /* its process has left while somebody waits for its answer */
+	bool gone; /* unregistered while a request awaits its answer */
 	bool awaited;
-	bool late;   /* it has not answered the last order */
-	bool walked; /* guarded by `change`: it has no more connections to tell of */
+	bool late;   /* did not answer the last order */
+	bool walked; /* guarded by `change`: all its connections were listed */
 	int32_t rc;  /* of its last answer */
-	struct registry_missed *missed, *missed_last; /* the first one, and the last one */
-	unsigned misses;                              /* how many they are */
+	struct registry_missed *missed, *missed_last; /* queue */
+	unsigned misses;                              /* length of the queue */
 };
 
 struct sy_hook_registry {
-	pthread_mutex_t change; /* one at a time; also guards `report`, `answer`, `text` */
-	pthread_mutex_t lock;   /* the rest; never held while waiting for a stack */
-	struct registry_hook hook[SY_HOOKS]; /* hook[i] has number SY_HOOKS - i: an application's
-	                                    own ones come from below */
-	struct registry_hook plan[SY_HOOKS]; /* guarded by `change`: what holds from the next order
-	                                     on; between changes it is `hook` */
-	struct registry_hook before[SY_HOOKS]; /* guarded by `change`, to undo it */
+	pthread_mutex_t change; /* serialises changes; also guards `report`, `answer`, `text` */
+	pthread_mutex_t lock;   /* guards the rest; not locked while waiting for stacks */
+	struct registry_hook hook[SY_HOOKS];   /* hook[i] has number SY_HOOKS - i; an application
+	                                          numbers its own hooks from 1 */
+	struct registry_hook plan[SY_HOOKS];   /* guarded by `change`: becomes `hook` with the next
+	                                          order; equal to it between changes */
+	struct registry_hook before[SY_HOOKS]; /* guarded by `change`: for rollback */
 	struct registry_stack stack[SY_HOOK_REGISTRY_STACKS];
 	bool waiting;
 	unsigned walk_ms;
-	bool follows; /* guarded by `change`: the order is one of a change that has begun; who was
-	               * late is not waited for again */
+	bool follows; /* guarded by `change`: not the first order of this change; do not wait again
+	                 for late stacks */
 	uint32_t sequence;
-	int doorbell; /* a page that all stacks see */
-	uint32_t *rung;
+	int doorbell; /* memfd of one page that all stacks map */
+	uint32_t *rings;
 	struct answer answer;
-	char text[sizeof(((struct answer *)0)->text)]; /* the first refusal */
+	char text[sizeof(((struct answer *)0)->text)]; /* of the first refusal */
 	int32_t refused;
 
 	/* registry_serve.c */
 	pthread_t server;
-	int listener, stop; /* stop: an eventfd */
-	int user;           /* who is being served; -1: nobody. Guarded by `lock`, as `ending` */
-	bool ending;        /* nobody is served from now on */
+	int listener, stop; /* stop: eventfd */
+	int client;         /* the connected client, or -1; guarded by `lock`, like `ending` */
+	bool ending;        /* no further client is served */
 	char path[108];
-	struct sy_hook_registry_owner owner; /* its program and interfaces are copies, here: */
+	struct sy_hook_registry_owner owner; /* its program and interfaces point to the next two */
 	char program[64], interfaces[512];
 	char note[SY_HOOK_NOTES][SY_HOOK_NOTE_TEXT]; /* guarded by `lock` */
 };
 
-/* Text that goes to users' terminals: all but printable ASCII becomes '?'. */
-void text_copy_printable(char *to, const char *from, size_t room);
+/* Copies text for a terminal: bytes other than printable ASCII become '?'. */
+void text_copy_printable(char *to, const char *from, size_t size);
 
-/* Orders all stacks, and waits. What is planned holds from then on: a stack that joins gets either
- * the order, or what it led to. take: called for each answer, of the stack of this number, in the
- * order in which they come; may be NULL. */
+/* Applies `plan`, sends the order to all stacks and waits for answers. A stack that registers
+ * meanwhile gets either the order or its result. fn, if not NULL, is called for each answer as it
+ * arrives. */
 typedef void answer_take_fn(void *ctx, unsigned number, const struct answer *a);
 void registry_order(struct sy_hook_registry *d, struct order *o, int object,
                     struct sy_hook_count *count, answer_take_fn *take, void *ctx);
-/* Orders those that have not refused the last order of registry_order(). */
+/* Sends an order to the stacks that did not refuse the last one of registry_order(). */
 void registry_undo(struct sy_hook_registry *d, struct order *o, int object);
-/* The order that leads to this. */
+/* Builds the order that loads this hook. */
 void registry_hook_order(const struct registry_hook *h, unsigned i, struct order *o);
 
-/* Before a change. -EBUSY: a stack has read nothing for so long that no more orders are kept for
- * it; then nothing may change, or it would never be as the others are. */
+/* Fails with -EBUSY if a stack's backlog is full: a further change would leave it different from
+ * the others. */
 int registry_backlog_check(struct sy_hook_registry *d, struct sy_error *err);
-/* Stacks that have missed orders get those for which there is room now. */
+/* Sends queued orders to stacks whose sockets have space again. */
 void registry_catch_up(struct sy_hook_registry *d);
-/* Has it missed some? Under the lock. */
+/* Call with `lock` locked. */
 static inline bool stack_has_missed(const struct registry_stack *s)
 {
 	return s->socket >= 0 && s->missed;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Changes, as users ask for them: checked, kept, ordered. */
+/* Changes by users: verified, stored, sent to stacks. */
 #include "registry.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ static struct registry_hook *hook_free(struct sy_hook_registry *d)
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-/* As each stack will, so that none has to refuse it. */
+/* Runs the checks that each stack will run, so that no stack refuses the hook. */
 static int change_check(const struct sy_hook_change *w, struct sy_hook_info *info,
                         struct sy_error *err)
 {
@@ -70,8 +70,8 @@ static int places_add(struct registry_hook *h, const struct sy_hook_change *w, s
 	return 0;
 }
 
-/* A place has one hook of each kind; the last one stays. */
-static void places_take(struct sy_hook_registry *d, const struct registry_hook *from)
+/* One hook per place and kind: removes the places of `from` from other hooks. */
+static void places_reassign(struct sy_hook_registry *d, const struct registry_hook *from)
 {
 	for (unsigned i = 0; i < SY_HOOKS; i++) {
 		struct registry_hook *h = &d->plan[i];
@@ -91,7 +91,7 @@ static void places_take(struct sy_hook_registry *d, const struct registry_hook *
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-static int object_keep(const struct sy_hook_change *w)
+static int object_seal(const struct sy_hook_change *w)
 {
 	int fd = memfd_create(w->name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
@@ -107,20 +107,20 @@ static int object_keep(const struct sy_hook_change *w)
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-struct gathering {
+struct report_sum {
 	struct sy_hook_report *report;
-	unsigned count, most;
-	struct sy_hook_stack *stack; /* of each that has answered; NULL: nobody asks */
+	unsigned count, max;
+	struct sy_hook_stack *stack; /* of each that answered; may be NULL */
 	unsigned stacks;
 	const struct sy_hook_registry *d;
 };
 
-static struct sy_hook_report *report_for(struct gathering *g, const struct sy_hook_info *info)
+static struct sy_hook_report *report_for(struct report_sum *g, const struct sy_hook_info *info)
 {
 	for (unsigned i = 0; i < g->count; i++)
 		if (!strcmp(g->report[i].info.name, info->name))
 			return &g->report[i];
-	if (g->count == g->most)
+	if (g->count == g->max)
 		return NULL;
 	struct sy_hook_report *r = &g->report[g->count++];
 	*r = (struct sy_hook_report){.info = *info};
@@ -144,9 +144,9 @@ static void report_place(struct sy_hook_report *r, const struct sy_hook_place *p
 	}
 }
 
-static void report_take(void *ctx, unsigned number, const struct answer *a)
+static void report_add(void *ctx, unsigned number, const struct answer *a)
 {
-	struct gathering *g = ctx;
+	struct report_sum *g = ctx;
 	if (g->stack)
 		g->stack[g->stacks++] =
 		        (struct sy_hook_stack){number, g->d->stack[number].pid, a->tally};
@@ -169,13 +169,13 @@ static void report_take(void *ctx, unsigned number, const struct answer *a)
 	}
 }
 
-/* An order that changes a hook, whose places are looked at. */
+/* Sends a change and collects places without listeners. */
 static void change_order(struct sy_hook_registry *d, struct order *o, int object,
                          struct sy_hook_count *count)
 {
 	struct sy_hook_report report;
-	struct gathering g = {.report = &report, .most = 1};
-	registry_order(d, o, object, count, report_take, &g);
+	struct report_sum g = {.report = &report, .max = 1};
+	registry_order(d, o, object, count, report_add, &g);
 	for (unsigned i = 0; g.count && i < report.places; i++)
 		if (report.idle >> i & 1)
 			count->idle[count->idles++] = report.place[i];
@@ -195,8 +195,9 @@ static void order_fill(struct order *o, const struct sy_hook_change *w)
 	memcpy(o->place, w->place, sizeof(o->place));
 }
 
-/* Those that have taken it give it back, and what it took from others. An application's own hook
- * that was swapped stays as it is: its old code is not known here. */
+/* Rolls a load back: restores the hook, and the places it took over, in stacks that applied it. An
+ * application's own hook that was swapped keeps the new code: the registry does not have the old.
+ */
 static void load_undo(struct sy_hook_registry *d, unsigned number, const struct sy_hook_change *w)
 {
 	const struct registry_hook *was = &d->before[number];
@@ -228,12 +229,12 @@ static void load_undo(struct sy_hook_registry *d, unsigned number, const struct 
 	close(object);
 }
 
-/* All stacks, before one of them does it. */
-static int load_ask(struct sy_hook_registry *d, const struct order *wanted, bool known,
-                    struct sy_hook_count *count, struct sy_error *err)
+/* Dry run in all stacks before the first applies it. */
+static int load_precheck(struct sy_hook_registry *d, const struct order *wanted, bool known,
+                         struct sy_hook_count *count, struct sy_error *err)
 {
 	struct order o = *wanted;
-	o.must |= ORDER_ASK;
+	o.must |= ORDER_CHECK;
 	d->follows = false;
 	registry_order(d, &o, -1, count, NULL, NULL);
 	if (d->refused)
@@ -248,17 +249,17 @@ static int load_order(struct sy_hook_registry *d, struct order *o, const struct 
                       struct sy_error *err)
 {
 	unsigned number = SY_HOOKS - o->number;
-	int rc = load_ask(d, o, d->hook[number].name[0], count, err);
+	int rc = load_precheck(d, o, d->hook[number].name[0], count, err);
 	if (rc) {
 		close(next->object);
 		return rc;
 	}
 	memcpy(d->before, d->hook, sizeof(d->before));
 	d->plan[number] = *next;
-	places_take(d, next);
+	places_reassign(d, next);
 	d->follows = true;
 	change_order(d, o, next->object, count);
-	if (d->refused) { /* it has changed since, or has no memory */
+	if (d->refused) { /* a stack changed since the dry run, or has no memory */
 		rc = sy_fail(err, -d->refused, "%s", d->text);
 		load_undo(d, number, w);
 	} else if (d->before[number].name[0]) {
@@ -268,7 +269,7 @@ static int load_order(struct sy_hook_registry *d, struct order *o, const struct 
 	return rc;
 }
 
-static void params_keep(struct registry_hook *h, const struct sy_hook_change *w)
+static void params_store(struct registry_hook *h, const struct sy_hook_change *w)
 {
 	for (unsigned i = 0; i < SY_HOOK_PARAMS; i++)
 		if (w->params >> i & 1)
@@ -276,7 +277,7 @@ static void params_keep(struct registry_hook *h, const struct sy_hook_change *w)
 	h->params |= w->params;
 }
 
-/* New code, for a hook that the registry keeps from now on. */
+/* New code for a new or stored hook. */
 static int code_load(struct sy_hook_registry *d, const struct sy_hook_change *w,
                      struct sy_hook_count *count, struct sy_error *err)
 {
@@ -284,39 +285,37 @@ static int code_load(struct sy_hook_registry *d, const struct sy_hook_change *w,
 	struct sy_hook_info info;
 	struct order o;
 	if (h && !w->swap)
-		return sy_fail(err, EEXIST, "there is a hook %s; swap it, or take another name",
+		return sy_fail(err, EEXIST, "hook %s exists; swap it, or use another name",
 		               w->name);
 	h = h ? h : hook_free(d);
 	if (!h)
-		return sy_fail(err, ENOSPC, "there are %d hooks, as many as may be; remove one",
+		return sy_fail(err, ENOSPC, "all %d hook numbers are in use; remove a hook",
 		               SY_HOOKS);
 	before = next = *h;
 	snprintf(next.name, sizeof(next.name), "%s", w->name);
 	int rc = change_check(w, &info, err);
 	if (!rc && before.name[0] && info.kind != before.info.kind)
-		rc = sy_fail(err, EEXIST,
-		             "%s is a hook for %ss and this one is for %ss; take "
-		             "another name",
+		rc = sy_fail(err, EEXIST, "%s is a %s hook and this is a %s hook; use another name",
 		             w->name, sy_hook_kind_name(before.info.kind),
 		             sy_hook_kind_name(info.kind));
 	if (!rc)
 		rc = places_add(&next, w, err);
 	if (rc)
 		return rc;
-	next.object = object_keep(w);
+	next.object = object_seal(w);
 	if (next.object < 0)
 		return sy_fail(err, -next.object, "no memory for a hook");
 	next.object_len = (uint32_t)w->object_len;
 	memcpy(info.param, before.info.param, sizeof(info.param));
 	next.info = info;
-	params_keep(&next, w);
+	params_store(&next, w);
 	order_fill(&o, w);
 	o.number = (uint32_t)(SY_HOOKS - (h - d->hook));
 	o.kind = next.info.kind;
 	return load_order(d, &o, &next, w, count, err);
 }
 
-/* Parameters, also of hooks that the application has loaded itself. */
+/* Sets parameters, also of hooks that the application loaded. */
 static int params_set(struct sy_hook_registry *d, const struct sy_hook_change *w,
                       struct sy_hook_count *count, struct sy_error *err)
 {
@@ -325,7 +324,7 @@ static int params_set(struct sy_hook_registry *d, const struct sy_hook_change *w
 	order_fill(&o, w);
 	o.must = ORDER_SWAP;
 	if (h)
-		params_keep(&d->plan[h - d->hook], w);
+		params_store(&d->plan[h - d->hook], w);
 	change_order(d, &o, -1, count);
 	if (count->stacks + count->silent || h)
 		return 0;
@@ -371,18 +370,17 @@ int sy_hook_registry_remove(struct sy_hook_registry *d, const char *name,
 	return rc;
 }
 
-/* ---- all hooks ----------------------------------------------------------------------------------
- */
+/* ---- listing --------------------------------------------------------------------------------- */
 
-/* What was ordered while there is no stack. */
-static void report_ordered(struct gathering *g, const struct registry_hook *h, unsigned number)
+/* Adds a stored hook that no stack reported. */
+static void report_ordered(struct report_sum *g, const struct registry_hook *h, unsigned number)
 {
 	struct sy_hook_report *r = report_for(g, &h->info);
 	if (!r || r->stacks)
 		return;
 	r->number = number;
 	for (unsigned i = 0; i < h->places; i++)
-		report_place(r, &h->place[i], false); /* nobody knows yet */
+		report_place(r, &h->place[i], false); /* unknown without a stack */
 }
 
 static int stack_compare(const void *a, const void *b)
@@ -392,13 +390,13 @@ static int stack_compare(const void *a, const void *b)
 }
 
 unsigned sy_hook_registry_report(struct sy_hook_registry *d, struct sy_hook_report *report,
-                                 unsigned most, struct sy_hook_stack stack[SY_HOOK_REGISTRY_STACKS],
+                                 unsigned max, struct sy_hook_stack stack[SY_HOOK_REGISTRY_STACKS],
                                  struct sy_hook_count *count)
 {
-	struct gathering g = {.report = report, .most = most, .stack = stack, .d = d};
+	struct report_sum g = {.report = report, .max = max, .stack = stack, .d = d};
 	struct order o = {.type = ORDER_REPORT};
 	pthread_mutex_lock(&d->change);
-	registry_order(d, &o, -1, count, report_take, &g);
+	registry_order(d, &o, -1, count, report_add, &g);
 	if (stack)
 		qsort(stack, g.stacks, sizeof(*stack), stack_compare);
 	for (unsigned i = 0; i < SY_HOOKS; i++)
@@ -419,12 +417,12 @@ void sy_hook_registry_note(struct sy_hook_registry *d, unsigned place, const cha
 
 struct walk {
 	struct sy_hook_registry *d;
-	sy_hook_connections_take *take;
+	sy_hook_connections_fn *take;
 	void *ctx;
 	bool more, enough;
 };
 
-static void connections_take(void *ctx, unsigned number, const struct answer *a)
+static void connections_add(void *ctx, unsigned number, const struct answer *a)
 {
 	struct walk *w = ctx;
 	const struct sy_hook_stack stack = {.number = number, .pid = w->d->stack[number].pid};
@@ -435,7 +433,7 @@ static void connections_take(void *ctx, unsigned number, const struct answer *a)
 }
 
 enum sy_hook_walk sy_hook_registry_connections(struct sy_hook_registry *d,
-                                               sy_hook_connections_take *take, void *ctx,
+                                               sy_hook_connections_fn *take, void *ctx,
                                                struct sy_hook_count *count)
 {
 	struct walk w = {.d = d, .take = take, .ctx = ctx};
@@ -445,9 +443,10 @@ enum sy_hook_walk sy_hook_registry_connections(struct sy_hook_registry *d,
 	pthread_mutex_lock(&d->change);
 	do {
 		w.more = false;
-		registry_order(d, &o, -1, count, connections_take, &w);
+		registry_order(d, &o, -1, count, connections_add, &w);
 		for (unsigned i = 0; i < count->silent && all.silent < SY_HOOK_REGISTRY_STACKS; i++)
-			all.silent_pid[all.silent++] = count->silent_pid[i]; /* not asked again */
+			all.silent_pid[all.silent++] =
+			        count->silent_pid[i]; /* later batches skip it */
 		o.type = ORDER_CONNECTIONS_MORE;
 	} while (w.more && !w.enough && sy_clock_ns() < until);
 	*count = all;

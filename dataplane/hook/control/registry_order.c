@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Orders to stacks, and their answers. Stacks may be processes with fewer rights: what they answer
- * is looked at with care. */
+/* Orders to stacks, and their answers, which are validated: stacks may be processes with fewer
+ * rights. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -14,7 +14,7 @@
 
 #include "registry.h"
 
-#define ANSWERS_AT_ONCE (2 * SY_HOOKS) /* late ones of a stack, before others have their turn */
+#define ANSWERS_AT_ONCE (2 * SY_HOOKS) /* read per stack before the next stack */
 #define ERRNO_MAX       4095
 #define AGAIN_MS        10
 #define WAIT_STEP_MS    20
@@ -36,10 +36,10 @@ static int order_send(const struct registry_stack *s, const struct order *o, int
 	return sendmsg(s->socket, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* After the orders are there: who hears the doorbell finds them. */
+/* Notifies agents after the orders are in their sockets. */
 static void doorbell_ring(struct sy_hook_registry *d)
 {
-	__atomic_add_fetch(d->rung, 1, __ATOMIC_RELEASE);
+	__atomic_add_fetch(d->rings, 1, __ATOMIC_RELEASE);
 }
 
 /* ---- orders that a stack has missed ---------------------------------------------------------- */
@@ -54,13 +54,13 @@ static void missed_drop_first(struct registry_stack *s)
 	free(m);
 }
 
-/* Its process has ended: nobody needs orders. */
+/* The process has exited or closed the socket. */
 static bool is_gone(int rc)
 {
 	return rc == -EPIPE || rc == -ECONNRESET;
 }
 
-/* In their order. 0: none is left. */
+/* Sends queued orders, oldest first. Returns 0 if all were sent. */
 static int missed_send(struct registry_stack *s)
 {
 	while (s->missed) {
@@ -77,7 +77,7 @@ static bool is_code(const struct order *o)
 	return o->type == ORDER_LOAD && o->object_len > 0;
 }
 
-/* The last one that brings code for the same hook, if none removes that in between. */
+/* Returns the last queued order with code for this hook that no later removal precludes. */
 static struct registry_missed *missed_code(struct registry_stack *s, const char *name)
 {
 	struct registry_missed *found = NULL;
@@ -89,9 +89,8 @@ static struct registry_missed *missed_code(struct registry_stack *s, const char 
 	return found;
 }
 
-/* Code that has not gone out yet need not go out when there is newer one: this takes its place,
- * and what is left of the order has none. So a stack that is deaf costs memory for one object a
- * hook. */
+/* Moves new code into the queued order that has old code, which then need not be sent. So the queue
+ * of an unresponsive stack stores one object per hook. */
 static void code_replace(struct registry_missed *was, struct registry_missed *m)
 {
 	close(was->object);
@@ -102,8 +101,7 @@ static void code_replace(struct registry_missed *was, struct registry_missed *m)
 	m->order.must = (m->order.must & ~(uint32_t)ORDER_NEW) | ORDER_SWAP;
 }
 
-/* Parameters that have not gone out yet: newer ones take their place, for nothing but orders of the
- * same hook looks at them. False: there is no such order. */
+/* Merges new parameters into the hook's queued order. Returns false if there is none. */
 static bool params_replace(struct registry_stack *s, const struct order *o)
 {
 	struct order *last = NULL;
@@ -146,13 +144,13 @@ static void missed_add(struct registry_stack *s, const struct order *o, int obje
 	s->misses++;
 }
 
-/* What changes something is not lost; reports and questions are, for nobody waits for them. */
+/* Sends an order or queues it, if it is a change. Reports and dry runs are not queued. */
 static int stack_order(struct registry_stack *s, const struct order *o, int object)
 {
 	int rc = missed_send(s);
 	if (!rc)
 		rc = order_send(s, o, object);
-	if (rc && !is_gone(rc) && o->type < ORDER_REPORT && !(o->must & ORDER_ASK))
+	if (rc && !is_gone(rc) && o->type < ORDER_REPORT && !(o->must & ORDER_CHECK))
 		missed_add(s, o, object);
 	return rc;
 }
@@ -166,7 +164,7 @@ int registry_backlog_check(struct sy_hook_registry *d, struct sy_error *err)
 		struct registry_stack *s = &d->stack[i];
 		if (!stack_has_missed(s) || s->gone || s->misses < MAX_MISSED)
 			continue;
-		missed_send(s); /* it may read again, and nobody has looked */
+		missed_send(s); /* it may have resumed reading */
 		doorbell_ring(d);
 		if (s->misses >= MAX_MISSED) {
 			pid = s->pid;
@@ -176,11 +174,11 @@ int registry_backlog_check(struct sy_hook_registry *d, struct sy_error *err)
 	pthread_mutex_unlock(&d->lock);
 	if (!misses)
 		return 0;
-	return sy_fail(err, EBUSY,
-	               "process %d has not read %u orders for its hooks: it is stopped, or its "
-	               "stack makes no turn; let it go on (kill -CONT %d), or end it, and order "
-	               "this again",
-	               pid, misses, pid);
+	return sy_fail(
+	        err, EBUSY,
+	        "process %d has not read %u orders for its hooks: it is stopped, or does not "
+	        "poll its stack; continue it (kill -CONT %d) or end it, then retry",
+	        pid, misses, pid);
 }
 
 void registry_catch_up(struct sy_hook_registry *d)
@@ -196,7 +194,7 @@ void registry_catch_up(struct sy_hook_registry *d)
 	if (any)
 		doorbell_ring(d);
 	pthread_mutex_unlock(&d->lock);
-	if (again) /* the kernel has no memory: that it has room tells nothing */
+	if (again) /* out of kernel memory: POLLOUT is no indication */
 		poll(NULL, 0, AGAIN_MS);
 }
 
@@ -208,14 +206,14 @@ static void stack_free(struct registry_stack *s)
 	*s = (struct registry_stack){.socket = -1};
 }
 
-/* ---- one order to all ------------------------------------------------------------------------ */
+/* ---- one order to all stacks ----------------------------------------------------------------- */
 
 static void silent_add(struct sy_hook_count *count, const struct registry_stack *s)
 {
 	count->silent_pid[count->silent++] = (uint32_t)s->pid;
 }
 
-/* Returns how many answers are awaited; those that are not count as silent. */
+/* Returns the number of awaited answers; counts the other stacks as silent. */
 static unsigned order_send_all(struct sy_hook_registry *d, struct order *o, int object, bool undo,
                                struct sy_hook_count *count)
 {
@@ -233,9 +231,9 @@ static unsigned order_send_all(struct sy_hook_registry *d, struct order *o, int 
 		s->awaited = sent && !s->late;
 		s->rc = sent && !undo ? 0 : s->rc;
 		awaited += s->awaited;
-		if (s->late || (rc && !is_gone(rc))) /* no room: it has not read many others */
+		if (s->late || (rc && !is_gone(rc))) /* its socket is full */
 			silent_add(count, s);
-		s->walked = true; /* unless it says that it has more connections */
+		s->walked = true; /* cleared if its answer reports further connections */
 	}
 	d->waiting = true;
 	doorbell_ring(d);
@@ -250,7 +248,7 @@ static bool is_flag(const bool *b)
 	return byte <= 1;
 }
 
-/* As an agent fills it. Sums may be wrong, but nothing here is an index, or goes to a terminal. */
+/* Counters may be wrong; indices, sizes and texts for terminals must not. */
 static bool hook_is_sound(const struct sy_hook_info *h)
 {
 	return (unsigned)h->kind < SY_HOOK_KINDS && sy_hook_name_valid(h->name) &&
@@ -269,8 +267,9 @@ static bool answer_is_sound(const struct answer *a, size_t len)
 	return true;
 }
 
-/* 1: it is the answer; 0: not yet; negative: none will come. -EBADMSG: it makes no sense. */
-static int answer_take(struct sy_hook_registry *d, struct registry_stack *s, uint32_t sequence)
+/* Returns 1 for the answer to this order, 0 if it is pending, -ECONNRESET if none will come,
+ * -EBADMSG if invalid. */
+static int answer_receive(struct sy_hook_registry *d, struct registry_stack *s, uint32_t sequence)
 {
 	struct answer *a = &d->answer;
 	for (unsigned i = 0; i < ANSWERS_AT_ONCE; i++) {
@@ -287,10 +286,10 @@ static int answer_take(struct sy_hook_registry *d, struct registry_stack *s, uin
 	return 0;
 }
 
-void text_copy_printable(char *to, const char *from, size_t room)
+void text_copy_printable(char *to, const char *from, size_t size)
 {
 	size_t i = 0;
-	for (; i < room - 1 && from[i]; i++)
+	for (; i < size - 1 && from[i]; i++)
 		to[i] = (char)(from[i] >= ' ' && from[i] <= '~' ? from[i] : '?');
 	to[i] = '\0';
 }
@@ -305,15 +304,15 @@ static void answer_read(struct sy_hook_registry *d, struct registry_stack *s)
 	text_copy_printable(d->text, a->text, sizeof(d->text));
 }
 
-/* Until the next look at the answers, in ms; 0: patience is over. Short, for what is said of a
- * stall in sy_patience.h. */
+/* Returns the poll timeout in ms; 0: time is over. Short, so that sy_patience.h notices stalls of
+ * this process. */
 static int wait_next(struct sy_patience *patience)
 {
 	uint64_t left_ms = (sy_patience_left(patience) + 999999) / 1000000;
 	return left_ms < WAIT_STEP_MS ? (int)left_ms : WAIT_STEP_MS;
 }
 
-/* Of a report and the like: there is no answer that counts. */
+/* Returns true for a query without a valid answer. */
 static bool is_unusable(const struct order *o, const struct registry_stack *s, int rc)
 {
 	return o->type >= ORDER_REPORT && (rc == -EBADMSG || (rc > 0 && s->rc < 0));
@@ -327,7 +326,7 @@ static void order_run(struct sy_hook_registry *d, struct order *o, int object, b
 	        sy_patience_begin(ms * UINT64_C(1000000), 2 * WAIT_STEP_MS * UINT64_C(1000000));
 	struct pollfd p[SY_HOOK_REGISTRY_STACKS];
 	unsigned left;
-	int wait; /* looked at by itself: a stack may send without an end */
+	int wait; /* checked in each round: a stack may flood the socket */
 	*count = (struct sy_hook_count){0};
 	left = order_send_all(d, o, object, undo, count);
 	d->refused = 0;
@@ -339,7 +338,7 @@ static void order_run(struct sy_hook_registry *d, struct order *o, int object, b
 			continue;
 		for (unsigned i = 0; i < SY_HOOK_REGISTRY_STACKS; i++) {
 			struct registry_stack *s = &d->stack[i];
-			int rc = p[i].revents ? answer_take(d, s, o->sequence) : 0;
+			int rc = p[i].revents ? answer_receive(d, s, o->sequence) : 0;
 			if (rc == 0)
 				continue;
 			p[i].fd = -1;
@@ -381,7 +380,7 @@ void registry_undo(struct sy_hook_registry *d, struct order *o, int object)
 	order_run(d, o, object, true, &ignored, NULL, NULL);
 }
 
-/* ---- stacks come and go ---------------------------------------------------------------------- */
+/* ---- registration ---------------------------------------------------------------------------- */
 
 void registry_hook_order(const struct registry_hook *h, unsigned i, struct order *o)
 {
@@ -396,7 +395,7 @@ void registry_hook_order(const struct registry_hook *h, unsigned i, struct order
 	memcpy(o->place, h->place, sizeof(o->place));
 }
 
-/* All that was ordered so far. Its answers are nobody's. */
+/* Sends all stored hooks; the answers are ignored. */
 static int stack_catch_up(struct sy_hook_registry *d, const struct registry_stack *s)
 {
 	struct order o;
@@ -446,14 +445,13 @@ void sy_hook_registry_leave(struct sy_hook_registry *d, int number)
 	pthread_mutex_lock(&d->lock);
 	struct registry_stack *s = &d->stack[number];
 	if (s->socket >= 0 && d->waiting)
-		s->gone = true; /* whoever waits closes it */
+		s->gone = true; /* order_run() frees it */
 	else if (s->socket >= 0)
 		stack_free(s);
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* ---- the doorbell
- * -------------------------------------------------------------------------------- */
+/* ---- the doorbell ---------------------------------------------------------------------------- */
 
 static int doorbell_create(struct sy_hook_registry *d)
 {
@@ -463,8 +461,8 @@ static int doorbell_create(struct sy_hook_registry *d)
 	void *page = mmap(NULL, SY_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, d->doorbell, 0);
 	if (page == MAP_FAILED)
 		return -errno;
-	d->rung = page;
-	/* A stack may not take the page away, nor ring. */
+	d->rings = page;
+	/* Stacks can neither resize nor write the page. */
 	return fcntl(d->doorbell, F_ADD_SEALS,
 	             F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
 	               ? -errno
@@ -478,7 +476,7 @@ int sy_hook_registry_open(struct sy_hook_registry **out, struct sy_error *err)
 		return sy_fail(err, ENOMEM, "no memory for hooks");
 	pthread_mutex_init(&d->change, NULL);
 	pthread_mutex_init(&d->lock, NULL);
-	d->doorbell = d->listener = d->stop = d->user = -1;
+	d->doorbell = d->listener = d->stop = d->client = -1;
 	d->walk_ms = ANSWER_WALK_MS;
 	for (unsigned i = 0; i < SY_HOOK_REGISTRY_STACKS; i++)
 		d->stack[i].socket = -1;
@@ -502,8 +500,8 @@ void sy_hook_registry_close(struct sy_hook_registry *d)
 	for (unsigned i = 0; i < SY_HOOKS; i++)
 		if (d->hook[i].name[0])
 			close(d->hook[i].object);
-	if (d->rung)
-		munmap(d->rung, SY_PAGE);
+	if (d->rings)
+		munmap(d->rings, SY_PAGE);
 	if (d->doorbell >= 0)
 		close(d->doorbell);
 	free(d);

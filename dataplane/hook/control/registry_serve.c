@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The registry's socket. Its file is for root and this process's user alone, and so is what it
- * does. One user is served at a time: a request takes as long as the slowest stack's turn.
+ * The registry's socket: only root and this process's user may connect. One client is served at a
+ * time: a request takes as long as the slowest stack's poll iteration.
  */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -22,14 +22,14 @@
 #include "request.h"
 
 #define FRAME_MAX  (SY_HOOK_OBJECT_MAX + 65536)
-#define SILENT_S   5 /* a user who stops in the middle of a request */
+#define SILENT_S   5 /* timeout per request and per response */
 #define SUFFIX     ".sock"
 #define DIRECTORY  "/run/steelyard"
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 
-/* ---- one user -------------------------------------------------------------------------------- */
+/* ---- one client ------------------------------------------------------------------------------ */
 
-static bool user_may(int fd)
+static bool client_is_authorized(int fd)
 {
 	struct ucred who;
 	socklen_t len = sizeof(who);
@@ -37,7 +37,7 @@ static bool user_may(int fd)
 	       (who.uid == 0 || who.uid == geteuid());
 }
 
-/* A user who sends, or takes, a byte at a time is as silent as one who does nothing. */
+/* For a whole message: a client that sends a byte at a time must not hold up others. */
 static uint64_t deadline(void)
 {
 	return sy_clock_ns() + SILENT_S * UINT64_C(1000000000);
@@ -91,7 +91,7 @@ static bool request_serve(struct sy_hook_registry *d, int fd)
 	if (good)
 		out = request_answer(d, body, len, &out_len);
 	head = htonl((uint32_t)out_len);
-	until = deadline(); /* stacks have had their time in between */
+	until = deadline(); /* excludes the time of the stacks */
 	good = out && bytes_write(fd, &head, sizeof(head), until) &&
 	       bytes_write(fd, out, out_len, until);
 	free(out);
@@ -99,27 +99,26 @@ static bool request_serve(struct sy_hook_registry *d, int fd)
 	return good;
 }
 
-/* Whoever ends the registry hangs up on the user. false: it has ended. */
-static bool user_set(struct sy_hook_registry *d, int fd)
+/* registry_serve_end() shuts this client down. Returns false if the registry is closing. */
+static bool client_set(struct sy_hook_registry *d, int fd)
 {
 	pthread_mutex_lock(&d->lock);
-	d->user = fd;
+	d->client = fd;
 	bool go = !d->ending;
 	pthread_mutex_unlock(&d->lock);
 	return go;
 }
 
-static void user_serve(struct sy_hook_registry *d, int fd)
+static void client_serve(struct sy_hook_registry *d, int fd)
 {
-	if (user_set(d, fd) && user_may(fd))
+	if (client_set(d, fd) && client_is_authorized(fd))
 		while (request_serve(d, fd))
 			;
-	user_set(d, -1);
+	client_set(d, -1);
 	close(fd);
 }
 
-/* Stacks that have missed orders: whoever makes a turn at last has room for them. Returns how many.
- */
+/* Polls sockets of stacks with queued orders for space. Returns their number. */
 static unsigned missed_watch(struct sy_hook_registry *d, struct pollfd *p)
 {
 	unsigned count = 0;
@@ -142,7 +141,7 @@ static void *serve(void *arg)
 			break;
 		int fd = p[1].revents ? accept4(d->listener, NULL, NULL, SOCK_CLOEXEC) : -1;
 		if (fd >= 0)
-			user_serve(d, fd);
+			client_serve(d, fd);
 		registry_catch_up(d);
 	}
 	return NULL;
@@ -159,8 +158,9 @@ static int address_of(const char *path, struct sockaddr_un *out)
 	               : -ENAMETOOLONG;
 }
 
-/* Nobody listens: its process was killed. One that is stopped, with a full queue, is there. */
-static bool is_left_over(const char *path)
+/* Returns true if no process listens (ECONNREFUSED). A stopped process with a full backlog is not
+ * stale. */
+static bool socket_is_stale(const char *path)
 {
 	struct sockaddr_un to;
 	struct stat st;
@@ -173,26 +173,26 @@ static bool is_left_over(const char *path)
 	return left;
 }
 
-static void left_over_remove(void)
+static void stale_sockets_remove(void)
 {
 	DIR *dir = opendir(SY_HOOK_REGISTRY_DIR);
 	char path[sizeof(SY_HOOK_REGISTRY_DIR) + 256];
 	struct dirent *e;
 	while (dir && (e = readdir(dir))) {
 		snprintf(path, sizeof(path), SY_HOOK_REGISTRY_DIR "/%s", e->d_name);
-		if (is_left_over(path))
+		if (socket_is_stale(path))
 			unlink(path);
 	}
 	if (dir)
 		closedir(dir);
 }
 
-static int path_make(struct sy_hook_registry *d, const char *name, struct sy_error *err)
+static int path_build(struct sy_hook_registry *d, const char *name, struct sy_error *err)
 {
 	bool whole = strchr(name, '/');
 	if (!whole && (!*name || *name == '.' || strlen(name) >= SY_HOOK_REGISTRY_NAME ||
 	               strspn(name, NAME_CHARS) != strlen(name)))
-		return sy_fail(err, EINVAL, "\"%s\" is no name of a socket for hooks", name);
+		return sy_fail(err, EINVAL, "\"%s\" is not a valid name of a hook socket", name);
 	if (!whole) {
 		mkdir(DIRECTORY, 0755);
 		mkdir(SY_HOOK_REGISTRY_DIR, 0755);
@@ -202,16 +202,16 @@ static int path_make(struct sy_hook_registry *d, const char *name, struct sy_err
 	return 0;
 }
 
-/* Made under another name: d->path is there when it listens, not before. */
+/* Binds under a temporary name and renames: d->path exists only while it listens. */
 static int listener_open(struct sy_hook_registry *d, struct sy_error *err)
 {
 	struct sockaddr_un to;
 	char path[sizeof(d->path) + 32];
 	snprintf(path, sizeof(path), "%s.%d", d->path, (int)getpid());
 	int rc = address_of(path, &to);
-	if (access(d->path, F_OK) == 0 && !is_left_over(d->path))
-		return sy_fail(err, EADDRINUSE, "%s is another process'; choose another name",
-		               d->path);
+	if (access(d->path, F_OK) == 0 && !socket_is_stale(d->path))
+		return sy_fail(err, EADDRINUSE,
+		               "%s is in use by another process; choose another name", d->path);
 	d->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (!rc && (d->listener < 0 || bind(d->listener, (void *)&to, sizeof(to)) ||
 	            chmod(path, 0600) || listen(d->listener, 16) || rename(path, d->path)))
@@ -223,7 +223,8 @@ static int listener_open(struct sy_hook_registry *d, struct sy_error *err)
 	return 0;
 }
 
-/* Of two that start at once, one would remove the other's socket before it listens. */
+/* Locks the directory: of two processes that start at once, one would remove the other's socket
+ * before it listens. */
 static int listener_open_alone(struct sy_hook_registry *d, bool shared, struct sy_error *err)
 {
 	if (!shared)
@@ -235,7 +236,7 @@ static int listener_open_alone(struct sy_hook_registry *d, bool shared, struct s
 			close(dir);
 		return sy_fail(err, -rc, "%s: %s", SY_HOOK_REGISTRY_DIR, strerror(-rc));
 	}
-	left_over_remove();
+	stale_sockets_remove();
 	int rc = listener_open(d, err);
 	close(dir);
 	return rc;
@@ -244,7 +245,7 @@ static int listener_open_alone(struct sy_hook_registry *d, bool shared, struct s
 static int server_start(struct sy_hook_registry *d)
 {
 	sigset_t all, before;
-	sigfillset(&all); /* signals are for other threads */
+	sigfillset(&all); /* other threads handle signals */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	int code = pthread_create(&d->server, NULL, serve, d);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -256,16 +257,16 @@ int sy_hook_registry_serve(struct sy_hook_registry *d, const char *name,
 {
 	d->ending = false;
 	d->owner = *owner;
-	/* A program may write over what its name points to. */
+	/* Copies: a program may overwrite its argv. */
 	text_copy_printable(d->program, owner->program, sizeof(d->program));
 	text_copy_printable(d->interfaces, owner->interfaces, sizeof(d->interfaces));
 	d->owner.program = d->program;
 	d->owner.interfaces = d->interfaces;
-	int rc = path_make(d, name, err);
+	int rc = path_build(d, name, err);
 	if (!rc)
 		rc = listener_open_alone(d, !strchr(name, '/'), err);
 	if (rc) {
-		d->path[0] = '\0'; /* it is not this registry's to remove */
+		d->path[0] = '\0'; /* the file belongs to another process */
 		registry_serve_end(d);
 		return rc;
 	}
@@ -284,8 +285,8 @@ void registry_serve_end(struct sy_hook_registry *d)
 	uint64_t one = 1;
 	pthread_mutex_lock(&d->lock);
 	d->ending = true;
-	if (d->user >= 0)
-		shutdown(d->user, SHUT_RDWR);
+	if (d->client >= 0)
+		shutdown(d->client, SHUT_RDWR);
 	pthread_mutex_unlock(&d->lock);
 	if (d->stop >= 0) {
 		if (write(d->stop, &one, sizeof(one)) == sizeof(one))

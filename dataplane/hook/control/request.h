@@ -5,8 +5,8 @@
 
 #include "registry.h"
 
-/* Does what a request says. Returns the answer, for the caller to free; NULL: no memory, or it is
- * no request. */
+/* Executes a request. Returns the encoded response, which the caller frees, or NULL if there is no
+ * memory or the request is malformed. */
 uint8_t *request_answer(struct sy_hook_registry *d, const uint8_t *bytes, size_t len,
                         size_t *out_len);
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections that have brought much go last (paper 001, scenario 4).
- *     param 0  bytes received; 0: 65536
- *     param 1  priority of what comes after that; 0: 6
- *     param 2  priority of what comes before */
+/*
+ * Large transfers last: by bytes received on the connection.
+ *     param 0  bytes of high priority; 0: 65536
+ *     param 1  priority after that; 0: 6
+ *     param 2  priority before
+ */
 #include <sy_hook_program.h>
 
 SY_SEGMENT_HOOK uint64_t bytes(struct sy_hook_segment *s)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the network says: class selectors (RFC 2474 4.2.2) as they are ordered, EF first (RFC 3246).
- * A forwarder writes the class of its service there.
- *     param 0  priority of packets without a mark; 0: 4 */
+/*
+ * By DSCP: class selectors in their order (RFC 2474 4.2.2), EF first (RFC 3246). A forwarder writes
+ * the class of its service there. param 0  priority of packets without a mark; 0: 4
+ */
 #include <sy_hook_program.h>
 
 #define EF 46

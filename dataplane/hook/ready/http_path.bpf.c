@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP requests by the beginning of their path (RFC 9112 3); of these, other methods than GET and
- * HEAD may have a priority of their own. Packets that begin no request keep theirs.
- *     param 0  the path's first bytes, as a number in network order, filled up with zeros
- *     param 1  how many bytes these are: 1 to 8; 0: each path
- *     param 2  priority of these paths
- *     param 3  priority of all others; 0: 5
- *     param 4  priority of other methods on these paths; 0: as param 2 */
+/*
+ * HTTP requests by path prefix (RFC 9112 3), and optionally by method. Packets that begin no
+ * request keep their priority. param 0  the prefix, a number in network order, zero-padded param 1
+ * its length: 1 to 8; 0: any path param 2  priority of these paths param 3  priority of all others;
+ * 0: 5 param 4  priority of methods other than GET and HEAD on these paths; 0: as param 2
+ */
 #include <sy_hook_program.h>
 
 #define GET_  0x47455420ul
@@ -15,7 +14,7 @@
 #define DELE  0x44454c45ul
 #define PATC  0x50415443ul
 #define OPTI  0x4f505449ul
-#define MOST  8 /* bytes of a method and its space */
+#define MOST  8 /* longest method with its space, bytes */
 
 static inline __attribute__((always_inline)) int is_method(uint64_t word)
 {

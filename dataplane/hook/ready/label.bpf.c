@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A label that the client writes into its request: one byte, 0 first. So LNS does it (paper 001).
- *     param 0  offset of the byte */
+/*
+ * By a label that the client writes into its request, as LNS does: one byte, 0 is highest.
+ *     param 0  offset of the byte
+ */
 #include <sy_hook_program.h>
 
 SY_PACKET_HOOK uint64_t label(struct sy_hook_packet *p)

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Long packets go last: whoever sends much at once fills them (paper 001, scenario 1).
- *     param 0  bytes of payload from which on a packet is long; 0: 1024
+/*
+ * Long packets last: bulk senders fill them.
+ *     param 0  long: this many payload bytes or more; 0: 1024
  *     param 1  priority of long ones; 0: 6
- *     param 2  priority of others */
+ *     param 2  priority of others
+ */
 #include <sy_hook_program.h>
 
 SY_PACKET_HOOK uint64_t length(struct sy_hook_packet *p)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clients behind bad links go last: they hardly notice a little more delay (paper 001,
- * scenario 3).
- *     param 0  smoothed RTT in µs from which on a link is bad; 0: 100000
- *     param 1  segments sent again, in a thousand of 1000 bytes each; 0: 5
+/*
+ * Clients on bad links last: they hardly notice additional delay.
+ *     param 0  bad: smoothed RTT of at least this many µs; 0: 100000
+ *     param 1  bad: more retransmissions per thousand segments of 1000 bytes; 0: 5
  *     param 2  priority of bad links; 0: 6
- *     param 3  priority of good ones */
+ *     param 3  priority of good links
+ */
 #include <sy_hook_program.h>
 
 SY_SEGMENT_HOOK uint64_t link(struct sy_hook_segment *s)

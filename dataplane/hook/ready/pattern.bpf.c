@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packets whose payload has certain bytes at a certain place (paper 001, scenario 2).
- *     param 0  offset of eight bytes
- *     param 1  what they are, as a number in network order
- *     param 2  the bits that count; 0: all
- *     param 3  priority if they are that
- *     param 4  priority if not; 0: 4 */
+/*
+ * By eight bytes of the payload.
+ *     param 0  their offset
+ *     param 1  the value, a number in network order
+ *     param 2  mask; 0: all bits
+ *     param 3  priority on match
+ *     param 4  priority otherwise; 0: 4
+ */
 #include <sy_hook_program.h>
 
 SY_PACKET_HOOK uint64_t pattern(struct sy_hook_packet *p)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Redis commands that look at many keys or values go last (RESP: *N CRLF $N CRLF command).
- *     param 0  priority of these; 0: 6
- *     param 1  priority of other commands */
+/*
+ * Redis commands on many keys or values last (RESP: *N CRLF $N CRLF command).
+ *     param 0  their priority; 0: 6
+ *     param 1  priority of other commands
+ */
 #include <sy_hook_program.h>
 
-#define UPPER 0xdfdfdfdfdfdfdfdful /* small letters become large ones */
-/* Eight bytes from the command's first on, what is behind it left out. */
+#define UPPER 0xdfdfdfdfdfdfdfdful /* to upper case */
+/* The command's first eight bytes; shifts cut off what follows. */
 #define WORD(a, b, c, d, e, f, g, h)                                                               \
 	((uint64_t)(a) << 56 | (uint64_t)(b) << 48 | (uint64_t)(c) << 40 | (uint64_t)(d) << 32 |   \
 	 (uint64_t)(e) << 24 | (uint64_t)(f) << 16 | (uint64_t)(g) << 8 | (uint64_t)(h))
@@ -17,7 +19,7 @@ SY_PACKET_HOOK uint64_t redis_command(struct sy_hook_packet *p)
 	    sy_u8(line + 1) != '$')
 		return SY_KEEP;
 	word = sy_u64(length + 1) & UPPER;
-	/* The bytes behind a command are CR LF: 0x0d & 0xdf, 0x0a & 0xdf. */
+	/* CR LF follows the command: 0x0d & 0xdf, 0x0a & 0xdf. */
 	switch (word) {
 	case WORD('F', 'L', 'U', 'S', 'H', 'A', 'L', 'L'):
 	case WORD('S', 'M', 'E', 'M', 'B', 'E', 'R', 'S'):

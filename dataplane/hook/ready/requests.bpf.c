@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests over several packets: each packet gets the priority that its request's header has
- * (paper 001, scenario 5). A request is its length in four bytes, in network order, which counts
- * the bytes behind them; then a byte: its priority. A segment with several requests gets the first
- * one's that begins in it, or that of the request that it goes on with. The connection is followed
- * in order; what arrives out of order keeps its priority.
- *     own[0…7]   offset at which the next request begins
- *     own[8]     priority of the one before it
+ * By the header of a request that spans packets: all its packets get the priority in its header. A
+ * request is its length in four bytes, in network order, which excludes these four; then a byte
+ * with the priority. A segment with several requests gets the priority of the first one that begins
+ * in it, or of the one it continues. Segments out of order keep their priority. own[0…7]   stream
+ * offset of the next request own[8]     priority of the current request
  */
 #include <sy_hook_program.h>
 
 #define HEADER 5
-#define MOST   4 /* requests that may begin in a segment; what is behind them is not followed */
+#define MOST   4 /* per segment; further ones are not parsed */
 
 SY_SEGMENT_HOOK uint64_t requests(struct sy_hook_segment *s)
 {
 	uint64_t *next = (uint64_t *)s->own, at = *next - s->offset, answer = SY_KEEP;
 	uint64_t len = s->packet.payload_len;
-	if (s->offset > *next) /* a request began in what has not arrived */
+	if (s->offset > *next) /* the request began in data that has not arrived */
 		return SY_KEEP;
 	if (at > 0)
 		answer = s->own[8];

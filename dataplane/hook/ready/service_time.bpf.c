@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests that will take long go last: the application measures what each type takes and writes it
- * into the private area (paper 001, scenario 6).
- *     own[4 * type …]  expected service time of this type in µs, 32 bits; types 0 to 15
+/*
+ * Long requests last: the application measures the service time of each type and stores it in the
+ * private area. own[4 * type …]  expected service time of this type in µs, 32 bits; types 0 to 15
  *     param 0          offset of the type, one byte, in a request
- *     param 1          µs from which on a request is long; 0: 100
+ *     param 1          long: this many µs or more; 0: 100
  *     param 2          priority of long ones; 0: 6
- *     param 3          priority of others */
+ *     param 3          priority of others
+ *
+ */
 #include <sy_hook_program.h>
 
 SY_SEGMENT_HOOK uint64_t service_time(struct sy_hook_segment *s)

@@ -52,7 +52,7 @@ static void test_native(void **state)
 	assert_int_equal(info.level[5], 1);
 	assert_int_equal(info.level[7], 1);
 	assert_int_equal(info.timed, 1);
-	assert_int_equal(one_ask_segment(&o, &s, "\5", 1), SY_KEEP); /* it is for packets */
+	assert_int_equal(one_ask_segment(&o, &s, "\5", 1), SY_KEEP); /* it is a packet hook */
 	o.number = (unsigned)load(o.hs, "own", (struct sy_hook_source){.segment = counts_own});
 	assert_int_equal(one_ask_segment(&o, &s, "x", 1), 0);
 	assert_int_equal(one_ask_segment(&o, &s, "x", 1), 1);
@@ -61,7 +61,7 @@ static void test_native(void **state)
 	sy_hooks_destroy(o.hs);
 }
 
-/* The number stays, and so do parameters and counts. A program that is refused changes nothing. */
+/* A swap keeps number, parameters and counts; a refused program changes nothing. */
 static void test_swap(void **state)
 {
 	struct one o = one_load("mine", READY "/length.bpf.o");
@@ -128,7 +128,7 @@ static void test_full(void **state)
 	sy_hooks_destroy(hs);
 }
 
-/* The same table in another process has the same numbers, whatever was removed before. */
+/* A requested number makes tables of several processes equal, whatever was removed before. */
 static void test_wanted_number(void **state)
 {
 	struct sy_hooks *hs = sy_hooks_create();
@@ -153,7 +153,7 @@ static void test_memory(void **state)
 	source.object_len = fread(bytes, 1, sizeof(bytes), f);
 	fclose(f);
 	o.number = (unsigned)load(hs, "mine", source);
-	memset(bytes, 0, sizeof(bytes)); /* nothing of them is needed any more */
+	memset(bytes, 0, sizeof(bytes)); /* the object is no longer needed */
 	one_param(&o, 1, (uint64_t)'x' << 56);
 	assert_int_equal(one_ask(&o, "x", 1), 0);
 	assert_int_equal(one_ask(&o, "y", 1), SY_USUAL);

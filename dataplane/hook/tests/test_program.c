@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which programs are refused, and why; and that machine code says what the interpreter says. */
+/* Programs that are refused, with the reason; and the equivalence of compiled and interpreted code.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +35,7 @@ static void test_refused(void **state)
 	refused(REFUSED "/data.bpf.o", "uses data of its own: seen");
 	refused(REFUSED "/two.bpf.o", "2 functions are in section packet");
 	refused(REFUSED "/function.bpf.o", "always_inline");
-	refused(REFUSED "/ways.bpf.o", "branches make too many ways");
+	refused(REFUSED "/ways.bpf.o", "branches make too many paths");
 	refused(REFUSED "/ways.bpf.o", ".bpf.o: from instruction ");
 	refused(REFUSED "/ways.bpf.o", "docs/hooks.md");
 	refused(REFUSED "/longest.bpf.o", "at most 4096");
@@ -53,7 +54,7 @@ static void test_no_object(void **state)
 	assert_non_null(strstr(err.text, "/nonexistent.bpf.o"));
 }
 
-/* Each beginning of a right object, and bytes changed in it: refused or loaded, no harm done. */
+/* Truncated and corrupted objects are refused or loaded, without a crash. */
 static void test_damaged(void **state)
 {
 	static uint8_t whole[65536];
@@ -104,7 +105,7 @@ static void bytes_draw(uint64_t *seed, uint8_t *at, size_t len)
 	memcpy(at, word, strlen(word) < len ? strlen(word) : len);
 }
 
-/* Both ways to run a program give the same answer and leave the same view. */
+/* Compiled and interpreted code return the same results and leave the same context. */
 static void test_same_answers(void **state)
 {
 	uint64_t seed = 7;
@@ -136,7 +137,7 @@ static void test_same_answers(void **state)
 	}
 }
 
-/* The longest way and the instructions of a program with branches. */
+/* The longest path and the instruction count of a program with branches. */
 static void test_shape(void **state)
 {
 	/* r2 = 5; if (r2 == 0) goto 4; r0 = 1; goto 5; 4: r0 = 2; 5: exit */
@@ -175,7 +176,7 @@ static struct ebpf_insn *code_copy(const struct ebpf_insn *from, uint32_t count)
 	return to;
 }
 
-/* What jumps back without a loop is sorted, and says the same. */
+/* A program with backward jumps but no loop is reordered, and computes the same. */
 static void test_order(void **state)
 {
 	/* goto 3; 1: r0 = 5; exit; 3: r2 = payload_len; if (r2 == 7) goto 1; r0 = 6;
@@ -253,13 +254,13 @@ static void test_shared_end(void **state)
 	{                                                                                          \
 		.code = BPF_JMP | EBPF_EXIT                                                        \
 	}
-/* Reads at the address 16: refused wherever it can be reached. */
+/* Dereferences address 16: refused wherever it is reachable. */
 #define READ_AT_16                                                                                 \
 	{.code = EBPF_ALU64 | EBPF_MOV | BPF_X, .dst_reg = 6, .src_reg = 1},                       \
 	        {.code = EBPF_ALU64 | BPF_MUL, .dst_reg = 6},                                      \
 	        {.code = BPF_LDX | BPF_MEM | EBPF_DW, .dst_reg = 0, .src_reg = 6, .off = 16}, END
 
-/* What the processor does with 32 and 64 bits: no way is taken for one that cannot be gone. */
+/* 32- and 64-bit operations as the CPU executes them: no reachable path is pruned. */
 static void test_bits(void **state)
 {
 	struct ebpf_insn swapped[] = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ranges have each result of numbers in them. */
+/* A range contains the results for all numbers of its operands' ranges. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@ static uint64_t draw(uint64_t *seed)
 {
 	*seed = *seed * UINT64_C(6364136223846793005) + 1442695040888963407;
 	uint64_t x = *seed ^ *seed >> 29;
-	/* of all sizes, and near the ends */
+	/* of all magnitudes, and near the limits */
 	unsigned bits = (unsigned)(x >> 58);
 	uint64_t number = x >> (bits < 63 ? bits : 0);
 	return x & 7 ? number : ~number;
@@ -90,7 +90,7 @@ static void test_arithmetic(void **state)
 			         x, op, y, result, r.lo, r.hi, a.lo, a.hi, b.lo, b.hi);
 		narrow += r.hi - r.lo < UINT64_MAX;
 	}
-	assert_true(narrow > ROUNDS / 3); /* they say something */
+	assert_true(narrow > ROUNDS / 3); /* ranges are not trivial */
 }
 
 static int compare(uint8_t op, uint64_t a, uint64_t b)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The hooks that are ready for use: what each says of what. */
+/* Results of the ready hooks for given packets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +40,7 @@ static void test_pattern(void **state)
 	assert_int_equal(ASK(&o, "1234urgen"), 5);
 	assert_int_equal(ASK(&o, "1"), 5);
 	assert_int_equal(ASK(&o, ""), SY_KEEP);
-	one_param(&o, 0, UINT64_MAX); /* nowhere: zeros */
+	one_param(&o, 0, UINT64_MAX); /* beyond the payload: zeros */
 	assert_int_equal(ASK(&o, "1234urgent"), 5);
 	sy_hooks_destroy(o.hs);
 }
@@ -75,7 +75,7 @@ static void test_http_path(void **state)
 	one_param(&o, 4, 3);
 	assert_int_equal(ASK(&o, "POST /api/x HTTP/1.1\r\n\r\n"), 3);
 	assert_int_equal(ASK(&o, "DELETE /else HTTP/1.1\r\n\r\n"), 7);
-	one_param(&o, 1, 0); /* each path */
+	one_param(&o, 1, 0); /* any path */
 	assert_int_equal(ASK(&o, "GET /else HTTP/1.1\r\n\r\n"), 1);
 	one_param(&o, 0, word_of("/downloa"));
 	one_param(&o, 1, 80); /* as 8 */
@@ -116,7 +116,7 @@ static void test_dscp(void **state)
 	for (unsigned i = 0; i < SY_ARRAY_LEN(rows); i++) {
 		struct sy_hook_packet view = packet_view(0);
 		view.dscp = rows[i].dscp;
-		assert_int_equal(sy_hook_ask_packet(o.hs, o.number, &view, NULL), rows[i].priority);
+		assert_int_equal(sy_hook_run_packet(o.hs, o.number, &view, NULL), rows[i].priority);
 	}
 	sy_hooks_destroy(o.hs);
 }
@@ -149,7 +149,7 @@ static void test_bytes(void **state)
 	sy_hooks_destroy(o.hs);
 }
 
-/* A request of so many bytes behind its header. */
+/* A request with this many bytes after its header. */
 static size_t request_write(uint8_t *at, uint32_t len, uint8_t priority)
 {
 	uint32_t counted = len + 1;
@@ -179,7 +179,7 @@ static void test_requests(void **state)
 		        rows[i].priority);
 	}
 	assert_int_equal(fourth, 3020);
-	s.offset = fourth + 500; /* out of order: its request is not known */
+	s.offset = fourth + 500; /* out of order: the start of its request is unknown */
 	assert_int_equal(one_ask_segment(&o, &s, stream + s.offset, 500), SY_KEEP);
 	s.offset = fourth;
 	assert_int_equal(one_ask_segment(&o, &s, stream + fourth, len - fourth), 7);

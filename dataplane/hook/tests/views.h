@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packets and segments for hooks to look at. Include after cmocka.h. */
+/* Contexts for hooks. Include after cmocka.h. */
 #ifndef HOOK_VIEWS_H
 #define HOOK_VIEWS_H
 
@@ -9,7 +9,7 @@
 
 #include <sy_hook.h>
 
-/* A table with this hook alone, from a file. */
+/* A table with one hook, from a file. */
 struct one {
 	struct sy_hooks *hs;
 	unsigned number;
@@ -44,13 +44,13 @@ static inline struct sy_hook_packet packet_view(uint16_t len)
 	                               .priority = SY_USUAL};
 }
 
-/* What it says of a packet with this payload, in memory that ends with it. */
+/* Runs the hook on a packet with this payload, in memory that ends with it. */
 static inline uint8_t one_ask(struct one *o, const void *payload, size_t len)
 {
 	struct sy_hook_packet view = packet_view((uint16_t)len);
 	uint8_t *exact = malloc(len ? len : 1);
 	memcpy(exact, payload, len);
-	uint8_t answer = sy_hook_ask_packet(o->hs, o->number, &view, exact);
+	uint8_t answer = sy_hook_run_packet(o->hs, o->number, &view, exact);
 	free(exact);
 	return answer;
 }
@@ -61,12 +61,12 @@ static inline uint8_t one_ask_segment(struct one *o, struct sy_hook_segment *s, 
 	uint8_t *exact = malloc(len ? len : 1);
 	memcpy(exact, payload, len);
 	s->packet = packet_view((uint16_t)len);
-	uint8_t answer = sy_hook_ask_segment(o->hs, o->number, s, exact);
+	uint8_t answer = sy_hook_run_segment(o->hs, o->number, s, exact);
 	free(exact);
 	return answer;
 }
 
-/* A number of up to eight letters, as sy_u64() reads them; zeros behind. */
+/* Up to eight letters as sy_u64() reads them, zero-padded. */
 static inline uint64_t word_of(const char *text)
 {
 	uint64_t word = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the registry makes of a stack whose process somebody else has taken over. */
+/* The registry validates answers: the process of a stack may be compromised. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,13 +14,13 @@
 
 #include "registry.h"
 
-#define OLD 4096 /* answers that nobody has asked for */
+#define OLD 4096 /* unsolicited answers */
 
 struct liar {
 	struct sy_hook_registry *registry;
 	struct sy_hook_channel channel;
-	struct answer answer; /* to each order; its sequence is the order's */
-	unsigned old;         /* others before it */
+	struct answer answer; /* sent for each order, with the order's sequence */
+	unsigned old;         /* unsolicited answers before it */
 	pthread_t thread;
 };
 
@@ -31,7 +31,7 @@ static bool answer_send(struct liar *l)
 	return send(l->channel.socket, a, len < sizeof(*a) ? len : sizeof(*a), MSG_NOSIGNAL) > 0;
 }
 
-static void *lies(void *arg)
+static void *liar_answer(void *arg)
 {
 	struct liar *l = arg;
 	struct order o;
@@ -45,7 +45,7 @@ static void *lies(void *arg)
 	return NULL;
 }
 
-/* It says of itself what a stack with one hook would. */
+/* Answers like a stack with one hook. */
 static void liar_open(struct liar *l)
 {
 	*l = (struct liar){0};
@@ -59,27 +59,27 @@ static void liar_open(struct liar *l)
 
 static void liar_close(struct liar *l)
 {
-	sy_hook_registry_close(l->registry); /* its socket's other end: recv() ends */
+	sy_hook_registry_close(l->registry); /* closes the other end: recv() returns */
 	pthread_join(l->thread, NULL);
 	close(l->channel.socket);
 	close(l->channel.doorbell);
 }
 
-/* How many hooks the registry believes it has. */
+/* Returns the number of hooks that the registry accepts. */
 static unsigned believed(struct liar *l)
 {
 	struct sy_hook_count count;
 	struct sy_hook_report report[4];
-	pthread_create(&l->thread, NULL, lies, l);
+	pthread_create(&l->thread, NULL, liar_answer, l);
 	unsigned hooks = sy_hook_registry_report(l->registry, report, 4, NULL, &count);
-	assert_int_equal(count.silent, hooks == 0); /* what makes no sense is missing */
+	assert_int_equal(count.silent, hooks == 0); /* invalid answers count as silent */
 	for (unsigned i = 0; i < hooks; i++)
 		assert_non_null(sy_hook_kind_name(report[i].info.kind));
 	liar_close(l);
 	return hooks;
 }
 
-static void test_sound(void **state)
+static void test_valid_answer(void **state)
 {
 	struct liar l;
 	liar_open(&l);
@@ -116,7 +116,7 @@ static void test_name(void **state)
 		assert_int_equal(believed(&l), 0);
 	}
 	liar_open(&l);
-	memset(l.answer.hook[0].info.name, 'a', SY_HOOK_NAME); /* without an end */
+	memset(l.answer.hook[0].info.name, 'a', SY_HOOK_NAME); /* not terminated */
 	assert_int_equal(believed(&l), 0);
 }
 
@@ -142,7 +142,7 @@ static enum sy_hook_walk walk(struct liar *l, unsigned *connections, unsigned *s
 {
 	struct sy_hook_count count;
 	*connections = 0;
-	pthread_create(&l->thread, NULL, lies, l);
+	pthread_create(&l->thread, NULL, liar_answer, l);
 	enum sy_hook_walk end =
 	        sy_hook_registry_connections(l->registry, connection_count, connections, &count);
 	liar_close(l);
@@ -166,7 +166,7 @@ static void test_connections(void **state)
 	walk(&l, &connections, &silent);
 	assert_int_equal(connections, 0);
 	assert_int_equal(silent, 1);
-	liar_open(&l); /* both of a union */
+	liar_open(&l); /* hooks and connections share a union */
 	l.answer.connections = 1;
 	walk(&l, &connections, &silent);
 	assert_int_equal(connections, 0);
@@ -186,13 +186,13 @@ static void test_endless_connections(void **state)
 
 static int remove_one(struct liar *l, struct sy_hook_count *count, struct sy_error *err)
 {
-	pthread_create(&l->thread, NULL, lies, l);
+	pthread_create(&l->thread, NULL, liar_answer, l);
 	int rc = sy_hook_registry_remove(l->registry, "mine", count, err);
 	liar_close(l);
 	return rc;
 }
 
-/* A negative errno, or no answer at all. */
+/* A result is a negative errno; other values are invalid. */
 static void test_result(void **state)
 {
 	struct liar l;
@@ -213,14 +213,15 @@ static void test_text(void **state)
 	liar_open(&l);
 	l.answer.rc = -EINVAL;
 	snprintf(l.answer.text, sizeof(l.answer.text), "no\x1b[2J\xff!");
-	pthread_create(&l.thread, NULL, lies, &l);
+	pthread_create(&l.thread, NULL, liar_answer, &l);
 	assert_int_equal(sy_hook_registry_load(l.registry, &w, &count, &err), -ENOENT);
 	assert_string_equal(l.registry->text, "no?[2J?!");
 	liar_close(&l);
 }
 
-/* Old answers are passed over, but others have their turn in between; and not for ever. */
-static void test_old(void **state)
+/* Answers to earlier orders are skipped; a flood of them delays neither other stacks nor the end.
+ */
+static void test_late_answers_are_skipped(void **state)
 {
 	struct liar l;
 	struct sy_hook_count count;
@@ -230,7 +231,7 @@ static void test_old(void **state)
 	assert_int_equal(remove_one(&l, &count, &err), 0);
 	assert_int_equal(count.stacks, 1);
 	liar_open(&l);
-	l.old = UINT32_MAX; /* they do not end before the registry does */
+	l.old = UINT32_MAX; /* for ever */
 	assert_int_equal(remove_one(&l, &count, &err), 0);
 	assert_int_equal(count.stacks, 0);
 	assert_int_equal(count.silent, 1);
@@ -239,7 +240,7 @@ static void test_old(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_sound),
+	        cmocka_unit_test(test_valid_answer),
 	        cmocka_unit_test(test_kind),
 	        cmocka_unit_test(test_flag),
 	        cmocka_unit_test(test_name),
@@ -248,7 +249,7 @@ int main(void)
 	        cmocka_unit_test(test_endless_connections),
 	        cmocka_unit_test(test_result),
 	        cmocka_unit_test(test_text),
-	        cmocka_unit_test(test_old),
+	        cmocka_unit_test(test_late_answers_are_skipped),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Registry and agents: hooks of several stacks, changed while a thread takes their turns. */
+/* Registry and agents: changes of hooks while a thread polls several stacks. */
 #include "world.h"
 
-/* All stacks have it, also one that comes later; all under one number. */
-static void test_load(void **state)
+/* All stacks load a hook under one number, also a stack that joins later. */
+static void test_load_reaches_all_stacks(void **state)
 {
 	struct world w;
 	world_open(&w);
 	struct sy_hook_change short_first = change_of("short", READY "/length.bpf.o");
-	short_first.places = 1; /* the stack's own */
+	short_first.places = 1; /* the stack's default hook */
 	short_first.params = 5;
 	short_first.param[0] = 512;
 	short_first.param[2] = 1;
@@ -33,8 +33,8 @@ static void test_load(void **state)
 	world_close(&w);
 }
 
-/* Where nobody listens a hook is never asked: whoever orders it is told. */
-static void test_places_of_nobody(void **state)
+/* A hook at a place without listener never runs: the result names such places. */
+static void test_places_without_listener_are_reported(void **state)
 {
 	struct world w;
 	struct sy_hook_count count;
@@ -56,11 +56,11 @@ static void test_places_of_nobody(void **state)
 		assert_int_equal(report[0].idle >> i & 1, report[0].place[i].port == 81);
 	struct sy_hook_change other = change_of("other", READY "/bytes.bpf.o");
 	assert_int_equal(sy_hook_registry_load(w.registry, &other, &count, NULL), 0);
-	assert_int_equal(count.idles, 0); /* of its own places */
+	assert_int_equal(count.idles, 0); /* only the changed hook's places count */
 	world_close(&w);
 }
 
-static void test_change(void **state)
+static void test_swap_keeps_places(void **state)
 {
 	struct world w;
 	struct sy_hook_count count;
@@ -77,10 +77,10 @@ static void test_change(void **state)
 	other.swap = true;
 	load(&w, &other, 2);
 	assert_int_equal(info_of(&w, 0, "mine").loads, 2);
-	assert_int_equal(w.stack[1].usual[SY_HOOK_PACKET], SY_HOOKS); /* its place stays */
+	assert_int_equal(w.stack[1].usual[SY_HOOK_PACKET], SY_HOOKS); /* its place is unchanged */
 	other = change_of("mine", READY "/bytes.bpf.o");
 	other.swap = true;
-	refused(&w, &other, -EEXIST, "for segments");
+	refused(&w, &other, -EEXIST, "a segment hook");
 	struct sy_hook_change set = {.name = "mine", .params = 2, .param = {0, 77}};
 	load(&w, &set, 2);
 	assert_int_equal(info_of(&w, 1, "mine").param[1], 77);
@@ -110,9 +110,8 @@ static void test_refused(void **state)
 	world_close(&w);
 }
 
-/* The application of one stack has a hook of its own under a name that the registry does not know.
- */
-static void test_application(void **state)
+/* One stack's application has a hook of a name unknown to the registry. */
+static void test_hook_of_the_application_stays(void **state)
 {
 	struct world w;
 	struct sy_error err = {0};
@@ -122,22 +121,22 @@ static void test_application(void **state)
 	assert_int_equal(sy_hooks_load(w.stack[0].hooks, "own", &own, &err), SY_HOOKS);
 	pthread_mutex_unlock(&w.lock);
 	struct sy_hook_change h = change_of("own", READY "/length.bpf.o");
-	refused(&w, &h, -EEXIST, "there is a hook own");
-	assert_int_equal(info_of(&w, 1, "own").loads, 0); /* given back */
+	refused(&w, &h, -EEXIST, "hook own exists");
+	assert_int_equal(info_of(&w, 1, "own").loads, 0); /* rolled back */
 	assert_int_equal(info_of(&w, 0, "own").loads, 1);
-	h.swap = true; /* one has it, the other has not: neither takes it */
+	h.swap = true; /* one stack has it, the other does not: the dry run fails */
 	refused(&w, &h, -ENOENT, "no hook own");
 	assert_int_equal(info_of(&w, 0, "own").loads, 1);
 	struct sy_hook_change set = {.name = "own", .params = 1, .param = {3}};
 	load(&w, &set, 1);
 	assert_int_equal(info_of(&w, 0, "own").param[0], 3);
-	h = change_of("other", READY "/length.bpf.o"); /* its number is in use in one stack */
+	h = change_of("other", READY "/length.bpf.o"); /* one stack uses its number */
 	load(&w, &h, 2);
 	world_close(&w);
 }
 
-/* A stack whose thread makes no turn does what it was told at its next one, in order. */
-static void test_late(void **state)
+/* A stack that was not polled executes its orders at the next poll, in order. */
+static void test_late_stack_executes_in_order(void **state)
 {
 	struct world w;
 	struct sy_hook_count count;
@@ -159,8 +158,8 @@ static void test_late(void **state)
 	world_close(&w);
 }
 
-/* Its process ends while an answer is awaited. */
-static void *leaves(void *arg)
+/* The process of a stack exits while its answer is awaited. */
+static void *stack_exits(void *arg)
 {
 	struct world *w = arg;
 	usleep(50000);
@@ -170,7 +169,7 @@ static void *leaves(void *arg)
 	return NULL;
 }
 
-static void test_leave(void **state)
+static void test_stack_leaves_while_awaited(void **state)
 {
 	struct world w;
 	struct sy_hook_count count;
@@ -180,7 +179,7 @@ static void test_leave(void **state)
 	pthread_mutex_lock(&w.lock);
 	w.deaf = true;
 	pthread_mutex_unlock(&w.lock);
-	pthread_create(&thread, NULL, leaves, &w);
+	pthread_create(&thread, NULL, stack_exits, &w);
 	struct sy_hook_change h = change_of("mine", READY "/length.bpf.o");
 	assert_int_equal(sy_hook_registry_load(w.registry, &h, &count, &err), 0);
 	pthread_join(thread, NULL);
@@ -189,8 +188,8 @@ static void test_leave(void **state)
 	world_close(&w);
 }
 
-/* Whoever had the place has it still, at the registry and in all stacks. */
-static void keeps(struct world *w, const char *name)
+/* The place still has its hook, in the registry and in all stacks. */
+static void place_unchanged(struct world *w, const char *name)
 {
 	struct sy_hook_count count;
 	struct sy_hook_report report[4];
@@ -211,7 +210,7 @@ static void keeps(struct world *w, const char *name)
 	pthread_mutex_unlock(&w->lock);
 }
 
-static void test_places_stay(void **state)
+static void test_failed_load_keeps_places(void **state)
 {
 	struct world w;
 	struct sy_error err = {0};
@@ -225,8 +224,8 @@ static void test_places_stay(void **state)
 	assert_int_equal(sy_hooks_load(w.stack[1].hooks, "second", &own, &err), 7);
 	pthread_mutex_unlock(&w.lock);
 	snprintf(h.name, sizeof(h.name), "second");
-	refused(&w, &h, -EEXIST, "there is a hook second");
-	keeps(&w, "first");
+	refused(&w, &h, -EEXIST, "hook second exists");
+	place_unchanged(&w, "first");
 	world_close(&w);
 }
 
@@ -255,25 +254,25 @@ static void test_too_many_places(void **state)
 	world_close(&w);
 }
 
-/* A stack that would do it, and then does not: new code fails, all else is done. */
+/* A stack that accepts the dry run, but then fails to load the code. */
 struct fickle {
 	struct sy_hook_channel channel;
 	pthread_t thread;
 };
 
-static void *is_fickle(void *arg)
+static void *fickle_answer(void *arg)
 {
 	struct fickle *f = arg;
 	struct order o;
 	while (recv(f->channel.socket, &o, sizeof(o), 0) == sizeof(o)) {
-		bool no = o.type == ORDER_LOAD && o.object_len && !(o.must & ORDER_ASK);
+		bool no = o.type == ORDER_LOAD && o.object_len && !(o.must & ORDER_CHECK);
 		struct answer a = {.sequence = o.sequence, .rc = no ? -ENOMEM : 0};
 		send(f->channel.socket, &a, ANSWER_HEAD, MSG_NOSIGNAL);
 	}
 	return NULL;
 }
 
-static void test_undo(void **state)
+static void test_failed_load_is_rolled_back(void **state)
 {
 	struct world w;
 	struct fickle f;
@@ -288,7 +287,7 @@ static void test_undo(void **state)
 	load(&w, &second, 2);
 	int number = sy_hook_registry_join(w.registry, getpid(), &f.channel);
 	assert_true(number >= 0);
-	pthread_create(&f.thread, NULL, is_fickle, &f);
+	pthread_create(&f.thread, NULL, fickle_answer, &f);
 	second = change_of("second", READY "/requests.bpf.o");
 	second.swap = true;
 	second.params = 2;
@@ -308,13 +307,13 @@ static void test_undo(void **state)
 		                 SY_HOOK_NONE);
 		pthread_mutex_unlock(&w.lock);
 	}
-	keeps(&w, "first");
+	place_unchanged(&w, "first");
 	struct sy_hook_change third = change_of("third", READY "/bytes.bpf.o");
 	third.places = 1;
 	third.place[0] = port_80;
 	refused(&w, &third, -ENOMEM, "");
 	assert_int_equal(info_of(&w, 0, "third").loads, 0);
-	keeps(&w, "first");
+	place_unchanged(&w, "first");
 	sy_hook_registry_leave(w.registry, number);
 	pthread_join(f.thread, NULL);
 	close(f.channel.socket);
@@ -322,11 +321,11 @@ static void test_undo(void **state)
 	world_close(&w);
 }
 
-/* Stacks come and go while hooks do: none of them has an order twice. */
-static void *comes(void *arg)
+/* Stacks join and leave while hooks change: none receives an order twice. */
+static void *stacks_join(void *arg)
 {
 	struct world *w = arg;
-	/* The registry keeps the place of each until its order is done, however long that takes. */
+	/* The registry keeps a stack's slot until its order is done. */
 	for (unsigned i = 0; i < SY_HOOK_REGISTRY_STACKS - STACKS; i++) {
 		if (__atomic_load_n(&w->enough, __ATOMIC_ACQUIRE))
 			break;
@@ -341,14 +340,14 @@ static void *comes(void *arg)
 	return NULL;
 }
 
-static void test_join(void **state)
+static void test_stacks_join_during_changes(void **state)
 {
 	struct world w;
 	struct sy_hook_count count;
 	struct sy_error err = {0};
 	pthread_t thread;
 	world_open(&w);
-	pthread_create(&thread, NULL, comes, &w);
+	pthread_create(&thread, NULL, stacks_join, &w);
 	struct sy_hook_change h = change_of("mine", READY "/label.bpf.o");
 	for (unsigned i = 0; i < 100; i++) {
 		if (sy_hook_registry_load(w.registry, &h, &count, &err))
@@ -364,17 +363,17 @@ static void test_join(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_load),
-	        cmocka_unit_test(test_change),
+	        cmocka_unit_test(test_load_reaches_all_stacks),
+	        cmocka_unit_test(test_swap_keeps_places),
 	        cmocka_unit_test(test_refused),
-	        cmocka_unit_test(test_application),
-	        cmocka_unit_test(test_late),
-	        cmocka_unit_test(test_leave),
-	        cmocka_unit_test(test_join),
-	        cmocka_unit_test(test_places_stay),
+	        cmocka_unit_test(test_hook_of_the_application_stays),
+	        cmocka_unit_test(test_late_stack_executes_in_order),
+	        cmocka_unit_test(test_stack_leaves_while_awaited),
+	        cmocka_unit_test(test_stacks_join_during_changes),
+	        cmocka_unit_test(test_failed_load_keeps_places),
 	        cmocka_unit_test(test_too_many_places),
-	        cmocka_unit_test(test_undo),
-	        cmocka_unit_test(test_places_of_nobody),
+	        cmocka_unit_test(test_failed_load_is_rolled_back),
+	        cmocka_unit_test(test_places_without_listener_are_reported),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What stacks tell of themselves: hooks, counts, connections. */
+/* Reports of stacks: hooks, counters, connections. */
 #include "world.h"
 
 struct seen {
-	unsigned port[150], count, most;
+	unsigned port[150], count, max;
 };
 
 static bool connection_see(void *ctx, const struct sy_hook_stack *stack,
@@ -14,28 +14,28 @@ static bool connection_see(void *ctx, const struct sy_hook_stack *stack,
 	for (unsigned i = 0; i < count; i++)
 		seen->port[c[i].local_port - 1000]++;
 	seen->count += count;
-	return seen->count < seen->most;
+	return seen->count < seen->max;
 }
 
 static void test_connections(void **state)
 {
 	struct world w;
 	struct sy_hook_count count;
-	struct seen all = {.most = UINT32_MAX}, some = {.most = 100};
+	struct seen all = {.max = UINT32_MAX}, some = {.max = 100};
 	world_open(&w);
 	assert_int_equal(sy_hook_registry_connections(w.registry, connection_see, &all, &count),
 	                 SY_HOOK_WALK_ALL);
 	for (unsigned i = 0; i < 150; i++)
-		assert_int_equal(all.port[i], 2); /* each stack's, once */
+		assert_int_equal(all.port[i], 2); /* once per stack */
 	assert_int_equal(sy_hook_registry_connections(w.registry, connection_see, &some, &count),
 	                 SY_HOOK_WALK_ENOUGH);
 	assert_in_range(some.count, 100, 150);
 	assert_int_equal(count.silent, 0);
-	/* One stack is deaf: the other's are all there. */
+	/* One stack does not answer: the connections of the other are complete. */
 	pthread_mutex_lock(&w.lock);
 	w.deaf = true;
 	pthread_mutex_unlock(&w.lock);
-	all = (struct seen){.most = UINT32_MAX};
+	all = (struct seen){.max = UINT32_MAX};
 	assert_int_equal(sy_hook_registry_connections(w.registry, connection_see, &all, &count),
 	                 SY_HOOK_WALK_ALL);
 	assert_int_equal(all.count, 150);
@@ -58,7 +58,7 @@ static void test_report(void **state)
 		struct sy_hook_packet view = {.payload_len = 1};
 		pthread_mutex_lock(&w.lock);
 		struct sy_hooks *hs = w.stack[i].hooks;
-		assert_int_equal(sy_hook_ask_packet(hs, SY_HOOKS, &view, (const uint8_t *)"x"), 0);
+		assert_int_equal(sy_hook_run_packet(hs, SY_HOOKS, &view, (const uint8_t *)"x"), 0);
 		pthread_mutex_unlock(&w.lock);
 	}
 	assert_int_equal(sy_hook_registry_report(w.registry, report, 4, stack, &count), 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The registry's socket: who starts beside others, and who ends while a user does nothing. */
+/* The registry's socket: concurrent starts, stopped servers, idle clients, unread orders. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,8 +42,8 @@ static int user_open(const char *path)
 	return fd;
 }
 
-/* A user who has connected and does nothing, or has sent half of a request, holds no exit up. */
-static void test_end(void **state)
+/* A client that is idle, or has sent half a request, does not delay the exit. */
+static void test_close_does_not_wait_for_clients(void **state)
 {
 	char path[64];
 	snprintf(path, sizeof(path), "/tmp/sy-hooks-%d.sock", (int)getpid());
@@ -54,19 +54,19 @@ static void test_end(void **state)
 		assert_int_equal(send(user, "\0\0", sent, 0), sent);
 		for (int served = -1; served < 0; usleep(1000)) {
 			pthread_mutex_lock(&d->lock);
-			served = d->user;
+			served = d->client;
 			pthread_mutex_unlock(&d->lock);
 		}
 		began = sy_clock_ns();
 		sy_hook_registry_close(d);
-		/* Its own limit for users is 5 s. */
+		/* The timeout of a request is 5 s. */
 		assert_true(sy_clock_ns() - began < UINT64_C(4000000000));
 		close(user);
 	}
 }
 
-/* A program that is stopped, with a full queue of users, is there all the same. */
-static void test_stopped(void **state)
+/* A stopped process with a full backlog is not stale. */
+static void test_stopped_server_keeps_its_path(void **state)
 {
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
 	struct sy_hook_registry *d;
@@ -77,7 +77,7 @@ static void test_stopped(void **state)
 	assert_int_equal(listen(listener, 0), 0);
 	int user = user_open(at.sun_path);
 	assert_int_equal(sy_hook_registry_open(&d, &err), 0);
-	alarm(20); /* instead of for ever */
+	alarm(20); /* fail instead of blocking */
 	assert_int_equal(sy_hook_registry_serve(d, at.sun_path, &owner, &err), -EADDRINUSE);
 	alarm(0);
 	sy_hook_registry_close(d);
@@ -86,8 +86,8 @@ static void test_stopped(void **state)
 	unlink(at.sun_path);
 }
 
-/* In the directory of all. */
-static void test_at_once(void **state)
+/* Several processes start at once in the shared directory. */
+static void test_concurrent_start(void **state)
 {
 	int go[2];
 	if (geteuid() != 0)
@@ -107,7 +107,7 @@ static void test_at_once(void **state)
 			}
 			_exit(rc ? 1 : 0);
 		}
-	close(go[1]); /* now */
+	close(go[1]); /* go */
 	close(go[0]);
 	for (unsigned i = 0; i < STARTS; i++) {
 		int status;
@@ -116,7 +116,7 @@ static void test_at_once(void **state)
 	}
 }
 
-/* A registry, and a stack that makes no turn and whose socket has room for few orders. */
+/* A registry, and a stack that is never polled, with a small socket buffer. */
 struct deaf {
 	struct sy_hook_registry *registry;
 	struct registry_stack *stack;
@@ -135,8 +135,7 @@ static void deaf_open(struct deaf *f)
 	setsockopt(f->stack->socket, SOL_SOCKET, SO_SNDBUF, &few, sizeof(few));
 }
 
-/* It reads at last. An order has the object that it tells of: files here are as long as they say.
- */
+/* Reads one order. The size of its object is as the order says. */
 static void order_expect(struct deaf *f, struct order *o, uint32_t type)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
@@ -166,8 +165,8 @@ static void deaf_close(struct deaf *f)
 	close(f->channel.doorbell);
 }
 
-/* A stack makes no turn for so long that its socket has no room for orders: it gets them all, in
- * their order, as soon as it reads; of parameters that have not gone out, the newest. */
+/* A stack is not polled until its socket is full. As soon as it reads, it receives all orders, in
+ * order; of queued parameters, only the newest. */
 static void test_missed_orders(void **state)
 {
 	struct sy_hook_change set = {.name = "own", .params = 1};
@@ -184,7 +183,7 @@ static void test_missed_orders(void **state)
 		assert_int_equal(count.silent, 1);
 	}
 	set.params = 6;
-	for (unsigned i = 0; i < 2 * MAX_MISSED; i++) { /* a program that adjusts a hook */
+	for (unsigned i = 0; i < 2 * MAX_MISSED; i++) { /* as a program would that adjusts a hook */
 		set.param[1] = i;
 		assert_int_equal(sy_hook_registry_load(f.registry, &set, &count, &err), 0);
 	}
@@ -194,7 +193,7 @@ static void test_missed_orders(void **state)
 	struct sy_hook_report report;
 	sy_hook_registry_report(f.registry, &report, 1, NULL, &count);
 	assert_int_equal(count.silent, 1);
-	close(user_open(f.path)); /* users' orders come from the thread that this wakes */
+	close(user_open(f.path)); /* wakes the thread that serves clients */
 	alarm(60);
 	for (unsigned i = 0; i < sent; i++) {
 		order_expect(&f, &o, ORDER_LOAD);
@@ -209,9 +208,9 @@ static void test_missed_orders(void **state)
 	deaf_close(&f);
 }
 
-/* What cannot be put together is kept up to a bound. Then whoever orders is told who does not
- * read, and nothing has changed. */
-static void test_too_many_missed(void **state)
+/* Orders that cannot be merged are queued up to a limit. Beyond, changes fail, name the stack, and
+ * change nothing. */
+static void test_full_backlog_refuses_changes(void **state)
 {
 	const struct sy_hook_change set = {.name = "own", .params = 1};
 	struct sy_hook_count count;
@@ -233,7 +232,7 @@ static void test_too_many_missed(void **state)
 	assert_non_null(strstr(err.text, "kill -CONT"));
 	assert_int_equal(sy_hook_registry_load(f.registry, &set, &count, &err), -EBUSY);
 	assert_int_equal(f.stack->misses, MAX_MISSED);
-	while (recv(f.channel.socket, &o, sizeof(o), MSG_DONTWAIT) > 0) /* it reads what is there */
+	while (recv(f.channel.socket, &o, sizeof(o), MSG_DONTWAIT) > 0) /* drain the socket */
 		read++;
 	assert_int_equal(read, sent - MAX_MISSED);
 	assert_int_equal(sy_hook_registry_remove(f.registry, "own", &count, &err), 0);
@@ -261,7 +260,7 @@ static void code_order(struct deaf *f, uint32_t must, uint32_t len, uint32_t par
 	close(object);
 }
 
-/* Of a hook's code that has not gone out, only the newest is kept: there, where the first was. */
+/* Of queued code, only the newest is sent, in the position of the first. */
 static void test_missed_code(void **state)
 {
 	struct order o = {.type = ORDER_LOAD, .name = "own", .params = 1};
@@ -272,7 +271,7 @@ static void test_missed_code(void **state)
 	for (; !f.stack->missed; sent++) {
 		assert_true(sent < 20);
 		registry_order(f.registry, &o, -1, &count, NULL, NULL);
-		f.registry->follows = true; /* nobody waits for it again */
+		f.registry->follows = true; /* do not wait for it again */
 	}
 	code_order(&f, ORDER_NEW, 1, 1);
 	code_order(&f, ORDER_SWAP, 2, 2);
@@ -301,9 +300,12 @@ static void test_missed_code(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_at_once),     cmocka_unit_test(test_stopped),
-	        cmocka_unit_test(test_end),         cmocka_unit_test(test_missed_orders),
-	        cmocka_unit_test(test_missed_code), cmocka_unit_test(test_too_many_missed),
+	        cmocka_unit_test(test_concurrent_start),
+	        cmocka_unit_test(test_stopped_server_keeps_its_path),
+	        cmocka_unit_test(test_close_does_not_wait_for_clients),
+	        cmocka_unit_test(test_missed_orders),
+	        cmocka_unit_test(test_missed_code),
+	        cmocka_unit_test(test_full_backlog_refuses_changes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A registry, and stacks whose turns a thread takes. */
+/* A registry, and stacks that a thread polls. */
 #ifndef HOOK_TESTS_WORLD_H
 #define HOOK_TESTS_WORLD_H
 
@@ -27,7 +27,7 @@ struct stack {
 	struct sy_hook_agent *agent;
 	int socket;
 	int number;
-	unsigned usual[SY_HOOK_KINDS], listener; /* what is asked, as placed() found it */
+	unsigned usual[SY_HOOK_KINDS], listener; /* hook numbers after the last placed() */
 };
 
 struct world {
@@ -54,7 +54,7 @@ static inline void placed(void *ctx)
 	s->listener = sy_hook_agent_find(s->agent, SY_HOOK_SEGMENT, &addr, 80);
 }
 
-/* Somebody does at port 80. */
+/* There is one listener, at port 80. */
 static inline bool listens(void *ctx, const struct sy_addr *addr, uint16_t port)
 {
 	return port == 80 && sy_addr_equal(addr, &port_80.addr);
@@ -69,12 +69,12 @@ static inline void tally(void *ctx, struct sy_hook_tally *out)
 	out->count[SY_HOOK_COUNTS - 1] = 7;
 }
 
-/* 150 of each stack, of ports from 1000 on. */
+/* 150 connections per stack, with local ports from 1000. */
 static inline unsigned connections(void *ctx, uint32_t *at, struct sy_hook_connection *out,
-                                   unsigned most)
+                                   unsigned max)
 {
 	unsigned count = 0;
-	for (; count < most && *at < 150; (*at)++)
+	for (; count < max && *at < 150; (*at)++)
 		out[count++] = (struct sy_hook_connection){.local_port = (uint16_t)(1000 + *at)};
 	*at = *at < 150 ? *at : 0;
 	return count;
@@ -101,7 +101,7 @@ static inline void stack_leave(struct world *w, struct stack *s)
 	*s = (struct stack){0};
 }
 
-static inline void *turns(void *arg)
+static inline void *stacks_poll(void *arg)
 {
 	struct world *w = arg;
 	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
@@ -119,9 +119,9 @@ static inline void world_open(struct world *w)
 {
 	*w = (struct world){.lock = PTHREAD_MUTEX_INITIALIZER};
 	assert_int_equal(sy_hook_registry_open(&w->registry, NULL), 0);
-	for (unsigned i = 0; i < STACKS - 1; i++) /* the last one comes later */
+	for (unsigned i = 0; i < STACKS - 1; i++) /* tests add the last one */
 		stack_join(w, &w->stack[i]);
-	pthread_create(&w->thread, NULL, turns, w);
+	pthread_create(&w->thread, NULL, stacks_poll, w);
 }
 
 static inline void world_close(struct world *w)
