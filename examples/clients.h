@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an example knows of each of its clients, by their descriptors. Whoever includes this has a
- * struct client before, and frees `client` at the end. */
+/* An array of clients by descriptor. Define struct client before including this; free `client` at
+ * the end. */
 #ifndef EXAMPLES_CLIENTS_H
 #define EXAMPLES_CLIENTS_H
 
@@ -8,9 +8,9 @@
 #include <string.h>
 
 static struct client *client;
-static int clients; /* that there is room for */
+static int clients; /* capacity */
 
-/* New ones are all zeros. NULL: no memory. */
+/* Returns a client; new ones are zero. NULL: no memory. */
 static struct client *client_of(int fd)
 {
 	if (fd >= clients) {

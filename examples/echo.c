@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Echo over libsteelyard-tcp: what an event-driven server looks like on it.
+ * Echo over libsteelyard-tcp: an example of an event-driven server.
  *
  *     echo -i eth0 -a 192.0.2.10 -a 2001:db8::10 [-p PORT] [-t THREADS]
- *         sends back all that comes, without copying it in between, on each thread by itself
+ *         echoes all data without a copy, on each thread independently
  *     echo -i net_memif0,backend=ethdev,dev=… -r ROUTE… -N NEIGHBOUR… …
- *         the same on a device of DPDK (see --port, --route, --neighbour in steelyard-forwarder(8))
+ *         the same on a DPDK device (see --port, --route, --neighbour in steelyard-forwarder(8))
  *     echo … -c SERVER -n BYTES
- *         sends so many bytes to a server that does so, and checks what comes back
+ *         sends BYTES to an echo server and verifies the response
  *
  * Build: cc echo.c $(pkg-config --cflags --libs steelyard-tcp) -lpthread
  */
@@ -39,7 +39,7 @@ static struct {
 static struct sy_tcp_library *library;
 static volatile sig_atomic_t stopped;
 static volatile int failed;
-static unsigned calling; /* client threads that are not done; atomic */
+static unsigned calling; /* client threads still running; atomic */
 
 static void stop(int number)
 {
@@ -72,7 +72,7 @@ static socklen_t address_of(const char *text, unsigned port, struct sockaddr_sto
 
 /* ---- server ---------------------------------------------------------------------------------- */
 
-/* Received bytes are sent from where they lie. What does not fit stays there until EPOLLOUT. */
+/* Sends received bytes directly from their packets. The rest stays there until EPOLLOUT. */
 static void echo(struct sy_tcp_context *c, int fd)
 {
 	struct iovec v[16];
@@ -90,7 +90,7 @@ static void echo(struct sy_tcp_context *c, int fd)
 		sy_tcp_receive_done(c, fd, (size_t)sent);
 	}
 	if (len != -EAGAIN)
-		sy_tcp_close_fd(c, fd); /* the end, or an error */
+		sy_tcp_close_fd(c, fd); /* EOF, or an error */
 }
 
 static void greet(struct sy_tcp_context *c, int listener, int epoll)
@@ -156,7 +156,7 @@ static uint8_t byte_of(unsigned long n)
 	return (uint8_t)(n ^ n >> 8 ^ n >> 16);
 }
 
-/* Writes into the send buffer itself. */
+/* Writes directly into the send buffer. */
 static int client_send(struct sy_tcp_context *c, int fd, unsigned long *sent)
 {
 	struct iovec v[16];
@@ -176,7 +176,7 @@ static int client_send(struct sy_tcp_context *c, int fd, unsigned long *sent)
 	return 0;
 }
 
-/* 1: all has come back. */
+/* Returns 1 when everything has been echoed. */
 static int client_receive(struct sy_tcp_context *c, int fd, unsigned long *got)
 {
 	uint8_t bytes[65536];
@@ -226,8 +226,8 @@ static void call(struct sy_tcp_context *c)
 		printf("%lu bytes came back\n", got);
 }
 
-/* A packet may come in by the queue of any context, which hands it to its owner: a thread that is
- * done drives its context until all are. */
+/* Packets may arrive at the queue of any context, which steers them to their owner: a thread that
+ * is done polls its context until all are done. */
 static void call_and_stay(struct sy_tcp_context *c)
 {
 	call(c);

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Priorities that the application defines: a server that serves urgent requests first, and has a
- * second thread for those that may take long.
+ * Application-defined priorities: a server that serves urgent requests first, with a second thread
+ * for long ones.
  *
  *     ranks -i eth0 -a 192.0.2.10 [-a 2001:db8::10] [-p PORT]
  *
- * A request is its level (a byte: 0 first … 7 last), a byte that is 1 if it takes long, and the
- * length of what follows, in two bytes. The answer is those four bytes, a number that counts all
- * answers in the order of their service, in four bytes, and what followed. A request that takes
- * long does so until the process gets SIGUSR1.
+ * A request is its level (a byte: 0 highest … 7 lowest), a byte that is 1 if it takes long, and the
+ * length of the rest, in two bytes. The response is those four bytes, a sequence number of service
+ * in four bytes, and the rest. A long request lasts until the process gets SIGUSR1.
  *
- * The hook is a function here. One in eBPF is loaded by sy_tcp_hook_load() instead.
+ * The hook is a C function here; sy_tcp_hook_load() loads one in eBPF.
  *
  * Build: cc ranks.c $(pkg-config --cflags --libs steelyard-tcp) -lpthread
  */
@@ -29,19 +28,18 @@
 
 #define HEADER     4
 #define ANSWER     8
-#define BYTES_MOST (HEADER + 65535)    /* of a connection that are looked at in one go */
+#define BYTES_MOST (HEADER + 65535)    /* max. bytes of a connection per read */
 #define PIECES     1024                /* likewise */
 #define LONG       (1u << 6 | 1u << 7) /* levels of the second thread */
 
-static struct sy_tcp_desk *desk;
+static struct sy_tcp_queue *queue;
 static volatile sig_atomic_t stopped;
 static sem_t go_on;
 static uint32_t served; /* by both threads; atomic */
 
-/* ---- what is urgent -------------------------------------------------------------------------- */
+/* ---- priorities ------------------------------------------------------------------------------ */
 
-/* Asked for each packet, before the stack has looked at it. A packet without bytes of a request has
- * no level of its own. */
+/* Runs for each packet before the stack processes it. A packet without payload has no level. */
 static uint8_t level_of(struct sy_hook_packet *packet, const uint8_t *payload)
 {
 	return packet->payload_len >= HEADER && payload[0] < SY_PRIORITIES ? payload[0] : SY_KEEP;
@@ -59,8 +57,7 @@ static void work(const uint8_t *request)
 		;
 }
 
-/* Serves the whole requests among these bytes; *used: how many bytes they are. Returns how many
- * bytes of answers there are. */
+/* Serves the complete requests in `in`; *used: their bytes. Returns the length of the responses. */
 static size_t requests_serve(const uint8_t *in, size_t len, uint8_t *out, size_t *used)
 {
 	size_t at = 0, done = 0;
@@ -94,20 +91,20 @@ static size_t pieces_join(const struct iovec *v, int count, uint8_t *out)
 	return len;
 }
 
-/* The second thread: whatever it is busy with, the first one serves what is urgent. */
+/* The second thread, for long requests; the first one serves urgent ones meanwhile. */
 static void *long_ones(void *unused)
 {
 	static uint8_t in[BYTES_MOST];
 
 	while (!stopped) {
 		struct sy_tcp_request *r;
-		if (sy_tcp_desk_take(desk, &r, 1, 100) != 1)
+		if (sy_tcp_queue_dequeue(queue, &r, 1, 100) != 1)
 			continue;
 		size_t len = pieces_join(r->v, r->count, in), used = 0, out = 0;
-		uint8_t *room = sy_tcp_request_room(r, 2 * len + ANSWER);
+		uint8_t *room = sy_tcp_request_buffer(r, 2 * len + ANSWER);
 		if (room)
 			out = requests_serve(in, len, room, &used);
-		sy_tcp_request_give(r, used, out);
+		sy_tcp_request_complete(r, used, out);
 	}
 	return NULL;
 }
@@ -115,7 +112,7 @@ static void *long_ones(void *unused)
 /* ---- the first thread ------------------------------------------------------------------------ */
 
 struct client {
-	uint8_t *rest; /* answers that the send buffer had no room for */
+	uint8_t *rest; /* responses that did not fit into the send buffer */
 	size_t len;
 };
 
@@ -128,7 +125,7 @@ static void part(struct sy_tcp_context *c, int fd)
 	sy_tcp_close_fd(c, fd);
 }
 
-/* While answers wait, nothing is read, or lent to the second thread: answers stay in order. */
+/* While responses are pending, reads and lends nothing, so that responses stay in order. */
 static int watch(struct sy_tcp_context *c, int epoll, int op, int fd)
 {
 	uint32_t side = client[fd].len > 0 ? EPOLLOUT : EPOLLIN;
@@ -137,7 +134,7 @@ static int watch(struct sy_tcp_context *c, int epoll, int op, int fd)
 	return sy_tcp_epoll_ctl(c, epoll, op, fd, &e);
 }
 
-/* Sends what it can, and keeps the rest. False: the connection is over. */
+/* Sends as much as possible and keeps the rest. Returns false at the end of the connection. */
 static bool answer(struct sy_tcp_context *c, int epoll, int fd, const uint8_t *bytes, size_t len)
 {
 	struct client *one = &client[fd];
@@ -157,7 +154,8 @@ static bool answer(struct sy_tcp_context *c, int epoll, int fd, const uint8_t *b
 	return waited == (len > 0) || watch(c, epoll, EPOLL_CTL_MOD, fd) == 0;
 }
 
-/* Answers that waited, then new requests. last: no more comes. False: the connection is over. */
+/* Sends pending responses, then serves requests. last: EOF. Returns false at the end of the
+ * connection. */
 static bool client_serve(struct sy_tcp_context *c, int epoll, int fd, bool last)
 {
 	static uint8_t in[BYTES_MOST], out[2 * BYTES_MOST + ANSWER];
@@ -185,11 +183,11 @@ static bool client_serve(struct sy_tcp_context *c, int epoll, int fd, bool last)
 		if (!answer(c, epoll, fd, out, len))
 			return false;
 	}
-	/* else it is the end, perhaps of half a request, or an error */
+	/* otherwise EOF, possibly within a request, or an error */
 	return one->len > 0 || got == -EAGAIN || (got > 0 && !last);
 }
 
-/* A whole request has to fit into the receive buffer: nothing of it is read before. */
+/* A complete request must fit into the receive buffer: it is read only as a whole. */
 static int listen_on(struct sy_tcp_context *c, int epoll, unsigned port)
 {
 	struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
@@ -223,8 +221,7 @@ static int fail(const char *what, int rc)
 	return 1;
 }
 
-/* One event at a time: what has become more urgent meanwhile comes before the next one. Returns the
- * exit status. */
+/* Fetches one event at a time, so that more urgent ones can overtake. Returns the exit status. */
 static int serve_all(struct sy_tcp_context *c, unsigned port)
 {
 	int epoll = sy_tcp_epoll_create(c), listener, hook, rc;
@@ -237,7 +234,7 @@ static int serve_all(struct sy_tcp_context *c, unsigned port)
 	hook = sy_tcp_hook_packet(c, "level", level_of);
 	rc = hook < 0 ? hook : sy_tcp_hook_use(c, SY_TCP_PACKETS, hook);
 	if (!rc)
-		rc = sy_tcp_epoll_lend(c, epoll, LONG, desk);
+		rc = sy_tcp_epoll_lend(c, epoll, LONG, queue);
 	if (rc)
 		return fail("the hook", rc);
 	printf("ready\n");
@@ -280,11 +277,11 @@ static int run(struct sy_tcp_library *library, unsigned port)
 
 	if (rc)
 		return fail("the context", rc);
-	rc = sy_tcp_desk_open(256, &desk);
+	rc = sy_tcp_queue_open(256, &queue);
 	if (!rc) {
 		rc = -pthread_create(&thread, NULL, long_ones, NULL);
 		if (rc)
-			sy_tcp_desk_close(desk);
+			sy_tcp_queue_close(queue);
 	}
 	if (rc) {
 		sy_tcp_leave(c);
@@ -294,7 +291,7 @@ static int run(struct sy_tcp_library *library, unsigned port)
 	stopped = 1;
 	sem_post(&go_on);
 	pthread_join(thread, NULL);
-	sy_tcp_desk_close(desk); /* before the context: requests that lie there go back to it */
+	sy_tcp_queue_close(queue); /* before the context: queued requests return to it */
 	sy_tcp_leave(c);
 	for (int i = 0; i < clients; i++)
 		free(client[i].rest);

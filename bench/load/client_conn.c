@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A client's connections: opened, asked, lost and renewed. */
+/* Connections of a client: opening, requests, losses, renewal. */
 #include <errno.h>
 
 #include "client_state.h"
 
 #define RETRY_NS UINT64_C(20000000)
-#define TRIES    3 /* to open a connection before anything is measured */
+#define TRIES    3 /* attempts to open a connection before measuring */
 
 bool client_is_closed_loop(const struct client *c)
 {
 	return !c->o.open;
 }
 
-/* Whether a request may begin now. */
+/* Returns true if a request may be issued now. */
 bool client_may_issue(const struct client *c)
 {
 	return c->phase == CLIENT_WARMING ||
@@ -53,7 +53,7 @@ static void pool_remove(struct client *c, uint32_t i)
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-/* Something is to be done for it then. False: no memory. */
+/* Schedules the connection. Returns false if there is no memory. */
 static bool conn_later(struct client *c, uint32_t i, uint64_t at)
 {
 	return agenda_add(&c->agenda, (struct due){at, i}) == 0;
@@ -67,7 +67,7 @@ static void conn_forget(struct client *c, struct conn *k)
 		c->connecting--;
 	k->id = SY_STACK_NONE;
 	k->open = false;
-	k->issued = k->count; /* what is asked again */
+	k->issued = k->count; /* requests to repeat */
 }
 
 void conn_end(struct client *c, struct sy_stack *s, uint32_t i, bool abort, uint64_t now)
@@ -108,7 +108,7 @@ void conn_opened(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
 	struct conn *k = &c->conn[i];
 
 	k->open = true;
-	if (c->phase != CLIENT_OPENING) /* there, the server may end it again */
+	if (c->phase != CLIENT_OPENING) /* while opening, the server may close it again */
 		k->tries = 0;
 	c->connecting--;
 	__atomic_store_n(&c->connected, c->connected + 1, __ATOMIC_RELAXED);
@@ -147,7 +147,7 @@ void conn_issue(struct client *c, struct sy_stack *s, uint32_t i, uint64_t due, 
 		talk_send(c, s, i, now);
 }
 
-/* It can take one more request. */
+/* The connection has capacity for one more request. */
 void conn_give(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
 {
 	struct conn *k = &c->conn[i];
@@ -173,7 +173,7 @@ void conn_give(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
 		conn_issue(c, s, i, now, now);
 }
 
-/* All places of a connection that begins anew. */
+/* Releases all parked capacity of a renewed connection. */
 static void conn_give_parked(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
 {
 	unsigned places = c->conn[i].parked;
@@ -184,8 +184,8 @@ static void conn_give_parked(struct client *c, struct sy_stack *s, uint32_t i, u
 	while (places-- > 1);
 }
 
-/* What is open is settled, and what has been tried often enough: then it is tried again when a
- * request is for it. Of a server that ends idle connections, too. */
+/* Opening is settled for connections that are open or have failed often enough; the latter are
+ * retried for a request. Includes servers that close idle connections. */
 static void opening_failed(struct client *c, struct conn *k, bool was_open)
 {
 	c->settled -= was_open;
@@ -213,7 +213,7 @@ void conn_lose(struct client *c, struct sy_stack *s, uint32_t i, enum client_err
 		CLIENT_COUNT(c, lost, 1);
 	c->under_way -= lost;
 	k->count = k->unsent = 0;
-	k->issued = 0; /* conn_end() leaves it if there was no connection yet */
+	k->issued = 0; /* conn_end() keeps it without a connection */
 	conn_end(c, s, i, true, now);
 	if (c->phase == CLIENT_OPENING)
 		opening_failed(c, k, was_open);
@@ -241,7 +241,7 @@ void conn_renew(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
 	else if (!conn_stays(c) || (c->phase == CLIENT_OPENING && k->tries >= TRIES))
 		return;
 	else if (c->phase == CLIENT_OPENING || i >= c->o.active)
-		conn_later(c, i, now + RETRY_NS); /* the server may end it at once again */
+		conn_later(c, i, now + RETRY_NS); /* the server may close it immediately again */
 	else
 		conn_open(c, s, i, now);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the files of a client share. */
+/* Internal state of a client. */
 #ifndef LOAD_CLIENT_STATE_H
 #define LOAD_CLIENT_STATE_H
 
@@ -10,16 +10,16 @@
 #define NOWHERE UINT32_MAX
 
 struct conn {
-	sy_stack_id id; /* SY_STACK_NONE: there is none now */
+	sy_stack_id id; /* SY_STACK_NONE: not connected */
 	uint32_t pool_at;
 	uint32_t issued;               /* requests since it was opened */
 	uint32_t number;               /* of the next request */
-	uint16_t first, count, unsent; /* the ring: its oldest request; all; those not sent whole */
-	uint16_t parked;               /* closed loop: places that wait for the next connection */
+	uint16_t first, count, unsent; /* ring of requests: oldest; total; not completely sent */
+	uint16_t parked;               /* closed loop: capacity parked until the next connection */
 	uint8_t open, tries;
-	uint32_t offset;   /* sent of the first unsent request */
-	uint32_t got;      /* of the answer that comes, behind its header */
-	uint64_t since_ns; /* it connects */
+	uint32_t offset;   /* bytes sent of the first unsent request */
+	uint32_t got;      /* received bytes of the response's body */
+	uint64_t since_ns; /* connecting since */
 };
 _Static_assert(sizeof(struct conn) == 48, "a million of them");
 
@@ -36,19 +36,18 @@ struct client {
 
 	struct conn *conn;
 	struct request *request; /* depth for each connection */
-	uint8_t *reader;         /* one for each connection, of this size: */
+	uint8_t *reader;         /* one per connection, of this size: */
 	size_t reader_size;
-	uint32_t *pool; /* open loop: connections that can take a request */
+	uint32_t *pool; /* open loop: connections with capacity */
 	uint32_t pooled;
 
-	/* What is drawn for one does not depend on when the others are: the same seed, the same
-	 * requests. */
+	/* Separate generators: the same seed yields the same requests, whatever the timing. */
 	struct chance requests, schedule, pick;
 	struct arrivals arrivals;
 	struct agenda agenda;
 	struct backlog backlog;
-	uint64_t issued;                                     /* requests that are measured */
-	uint32_t opened_to, started_to, closed_to, swept_to; /* how far the connections are */
+	uint64_t issued;                                     /* measured requests */
+	uint32_t opened_to, started_to, closed_to, swept_to; /* progress over the connections */
 	uint64_t swept_ns, phase_until_ns, measured_from_ns, measured_ns;
 	struct client_class class[CLASSES_MAX];
 };
@@ -73,23 +72,23 @@ enum client_error {
 bool client_is_closed_loop(const struct client *c);
 /* Whether a request may begin now. */
 bool client_may_issue(const struct client *c);
-/* A connection that ends without a request is opened again. */
+/* Returns true if a connection that ends without a request is reopened. */
 bool conn_stays(const struct client *c);
 bool conn_has_place(const struct client *c, const struct conn *k);
 void conn_open(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now);
-/* Its handshake is complete. */
+/* The handshake is complete. */
 void conn_opened(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now);
 void conn_end(struct client *c, struct sy_stack *s, uint32_t i, bool abort, uint64_t now);
-/* One request, of its time. */
+/* Issues a request with this due time. */
 void conn_issue(struct client *c, struct sy_stack *s, uint32_t i, uint64_t due, uint64_t now);
 /* It can take one more request. */
 void conn_give(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now);
-/* The connection is no more, or must be; its requests are lost, of this cause. */
+/* Ends the connection; its requests are lost with this cause. */
 void conn_lose(struct client *c, struct sy_stack *s, uint32_t i, enum client_error cause,
                uint64_t now);
-/* The server ends it as agreed: requests that it has not answered are asked on a new one. */
+/* The server closes it as announced: unanswered requests are repeated on a new one. */
 void conn_renew(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now);
-/* The oldest request has its answer. */
+/* The oldest request is answered. */
 void conn_answered(struct client *c, struct sy_stack *s, uint32_t i, bool right, bool closes,
                    uint64_t now);
 
@@ -97,9 +96,9 @@ void conn_answered(struct client *c, struct sy_stack *s, uint32_t i, bool right,
 
 size_t talk_reader_size(enum protocol p);
 void talk_begin(struct client *c, uint32_t i);
-/* Sends what it can. */
+/* Sends as much as possible. */
 void talk_send(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now);
-/* Takes what has arrived. */
+/* Reads received data. */
 void talk_receive(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now);
 
 #endif

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests into a connection, and answers out of it. */
+/* Sends requests and reads responses of a connection. */
 #include <errno.h>
 
 #include "client_state.h"
 
-#define TOGETHER 4096u /* header and rest of a request up to this length are one call */
+#define TOGETHER 4096u /* requests up to this length are sent by one call */
 
 size_t talk_reader_size(enum protocol p)
 {
@@ -60,7 +60,7 @@ void talk_send(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
 			r->sent_ns = now;
 		int64_t rc = request_send(c, s, i, r, &whole, now);
 		if (rc == -EAGAIN)
-			return; /* goes on when it is writable */
+			return; /* resumes when writable */
 		if (rc < 0) {
 			conn_lose(c, s, i, CLIENT_ERROR_reset, now);
 			return;
@@ -160,7 +160,7 @@ static int64_t answer_feed(struct client *c, uint32_t i, const uint8_t *bytes, s
 	}
 }
 
-/* The server has sent its last byte. */
+/* The server has sent FIN. */
 static void stream_end(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now)
 {
 	struct conn *k = &c->conn[i];
@@ -191,7 +191,7 @@ void talk_receive(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now
 			conn_lose(c, s, i, CLIENT_ERROR_reset, now);
 			return;
 		}
-		/* Unsolicited: no part of a request has been sent. */
+		/* Unsolicited: no part of a request was sent. */
 		bool asked = k->count > k->unsent || (k->count && k->offset);
 		taken = asked ? answer_feed(c, i, bytes, (size_t)len, &a) : -EPROTO;
 		if (taken < 0) {
@@ -201,7 +201,7 @@ void talk_receive(struct client *c, struct sy_stack *s, uint32_t i, uint64_t now
 		if (c->phase == CLIENT_MEASURING)
 			CLIENT_COUNT(c, bytes_in, (uint64_t)taken);
 		sy_stack_consume(s, id, (size_t)taken, now);
-		/* An answer before the whole question: no server of ours, but HTTP may refuse. */
+		/* A response to an incomplete request: invalid, except that HTTP may refuse. */
 		if (a.done && k->count == k->unsent)
 			conn_lose(c, s, i, CLIENT_ERROR_wrong, now);
 		else if (a.done)

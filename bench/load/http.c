@@ -19,8 +19,8 @@ enum {
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Takes bytes up to the end of a line, which is then in r->line without its end. Beyond HTTP_LINE
- * bytes a line is cut: what is read of it stands at its beginning. */
+/* Reads up to the end of a line into r->line, without its end. A line beyond HTTP_LINE bytes is
+ * truncated. */
 static size_t line_take(struct http_reader *r, const uint8_t *bytes, size_t len, bool *whole)
 {
 	const uint8_t *end = memchr(bytes, '\n', len);
@@ -116,7 +116,7 @@ static int field_read(struct http_reader *r)
 
 /* ---- an answer ------------------------------------------------------------------------------- */
 
-/* All fields have been read: what follows (RFC 9112 6.3). True: nothing. */
+/* All fields are parsed: determines the body (RFC 9112 6.3). Returns true if there is none. */
 static bool fields_end(struct http_reader *r)
 {
 	if (r->status < 200) {
@@ -150,7 +150,7 @@ static int chunk_read(struct http_reader *r)
 	return 0;
 }
 
-/* A line is complete. *done: so is the answer. */
+/* Processes a complete line. *done: the response is complete. */
 static int line_read(struct http_reader *r, bool *done)
 {
 	int rc = 0;

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-/* HTTP/1.1 as a client needs it (RFC 9112): the end of an answer, and whether it is one. */
+/* HTTP/1.1 client parser (RFC 9112): finds and validates the end of a response. */
 #ifndef LOAD_HTTP_H
 #define LOAD_HTTP_H
 
 #include <sy_base.h>
 
-#define HTTP_LINE 128 /* of an answer's lines, so many bytes are looked at */
+#define HTTP_LINE 128 /* parsed bytes per line */
 
 struct http_reader {
-	uint64_t left;                        /* of the body, or of its chunk */
-	uint16_t status;                      /* of the answer that is read, or was read last */
+	uint64_t left;                        /* bytes of the body, or its chunk */
+	uint16_t status;                      /* of the present or last response */
 	uint16_t have;                        /* bytes of a line */
-	uint8_t at;                           /* enum: what is read */
+	uint8_t at;                           /* enum: parser state */
 	bool chunked, has_length, close, old; /* old: HTTP/1.0 */
 	char line[HTTP_LINE];
 };
 
 /*
- * Takes bytes up to the end of an answer. Returns how many, or -EPROTO. *done: the answer is
- * complete; status and close (the server will close) are its. Answers 1xx are passed over.
+ * Consumes bytes up to the end of a response. Returns their number, or -EPROTO. *done: the response
+ * is complete; then status and close (the server will close) are valid. Skips 1xx responses.
  */
 int64_t http_take(struct http_reader *r, const uint8_t *bytes, size_t len, bool *done);
-/* The stream has ended. True: this was the end of an answer's body. */
+/* EOF. Returns true if it ends the body of a response. */
 bool http_end(struct http_reader *r);
 
 #endif

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The baseline of the stack's servers: the same two protocols over the kernel's sockets and epoll,
- * one thread. */
+/* Baseline server: the same two protocols over kernel sockets and epoll, in one thread. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -22,8 +21,8 @@ struct peer {
 	bool waits_to_write;
 	struct raw_reader reader;
 	uint8_t header[RAW_HEADER];
-	uint32_t left, at; /* of an answer; echo: of what was read last */
-	uint8_t *kept;     /* echo: bytes that were not taken at once */
+	uint32_t left, at; /* of a response; echo: of the last read */
+	uint8_t *kept;     /* echo: bytes not sent immediately */
 };
 
 static bool echo;
@@ -64,7 +63,7 @@ static void peers_accept(int listener)
 	}
 }
 
-/* Sends what is left of the answer; an errno, or 0. */
+/* Sends the rest of the response. Returns an errno, or 0. */
 static int answer_send(struct peer *p)
 {
 	while (p->left) {
@@ -112,8 +111,8 @@ static void busy(uint64_t ns)
 		;
 }
 
-/* Answers all requests in these bytes. An answer that does not fit waits, and all reading with it:
- * bytes behind its request would be lost, so requests come one at a time. */
+/* Answers all requests in these bytes. A blocked response also blocks reading, as bytes after its
+ * request would be lost: so requests come one at a time. */
 static int raw_bytes(struct peer *p, size_t len)
 {
 	struct raw_header h;
@@ -157,7 +156,7 @@ static void peer_serve(struct peer *p)
 		else
 			rc = echo ? echo_bytes(p, (size_t)len) : raw_bytes(p, (size_t)len);
 		if (rc == 0 && (size_t)len < sizeof(room))
-			rc = EAGAIN; /* there is no more: an empty read would cost a call */
+			rc = EAGAIN; /* probably drained: saves a system call */
 	}
 	if (rc != EAGAIN)
 		peer_end(p);

@@ -86,7 +86,7 @@ static int file_line(struct distribution *d, const char *what, char *line, enum 
 		rc = number_read(what, word, UNIT_COUNT, 0, DRAWN_MOST, &weight, err);
 	if (rc)
 		return rc;
-	if ((d->count & (d->count + 1)) == 0) { /* room for twice as many, and one */
+	if ((d->count & (d->count + 1)) == 0) { /* doubles the capacity, plus one */
 		size_t room = 2 * d->count + 1;
 		double *values = realloc(d->value, room * sizeof(*values));
 		d->value = values ? values : d->value;
@@ -118,7 +118,7 @@ static int file_read(struct distribution *d, const char *what, const char *path,
 	return rc;
 }
 
-/* The parameters after the name, which colons part. Returns their number, or a negative errno. */
+/* Parses colon-separated parameters after the name. Returns their number, or a negative errno. */
 static int parameters_read(const char *what, const char *text, enum unit unit, unsigned plain,
                            double out[3], struct sy_error *err)
 {
@@ -210,7 +210,7 @@ static double file_draw(const struct distribution *d, double unit)
 	return d->value[low];
 }
 
-/* The inverse of its distribution function; with an end, of the part below it. */
+/* Inverse of the (truncated) distribution function. */
 static double pareto_draw(const struct distribution *d, double unit)
 {
 	double beyond = d->c > 0 ? pow(d->a / d->c, d->b) : 0;

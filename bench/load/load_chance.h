@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Numbers by chance, from a seed: the same seed draws the same. Pure functions. */
+/* Reproducible random numbers and distributions. Pure functions. */
 #ifndef LOAD_CHANCE_H
 #define LOAD_CHANCE_H
 
@@ -9,21 +9,21 @@ struct chance {
 	uint64_t state;
 };
 
-/* 64 even bits (splitmix64). */
+/* 64 uniform bits (splitmix64). */
 uint64_t chance_next(struct chance *c);
-/* Above 0, at most 1. */
+/* Uniform in (0, 1]. */
 double chance_unit(struct chance *c);
-/* Below count, which is at least 1. */
+/* Uniform in [0, count); count >= 1. */
 uint32_t chance_below(struct chance *c, uint32_t count);
 
 /* ---- numbers with units ---------------------------------------------------------------------- */
 
 enum unit {
 	UNIT_COUNT, /* k, M, G: thousands */
-	UNIT_TIME,  /* ns, us, ms, s, m: nanoseconds; only 0 may be without */
+	UNIT_TIME,  /* ns, us, ms, s, m: in nanoseconds; 0 needs no unit */
 };
 
-/* -EINVAL: it is none, or out of bounds; `what` is named in the error. */
+/* Fails with -EINVAL if it is no number or out of bounds; `what` is its name in errors. */
 int number_read(const char *what, const char *text, enum unit unit, double least, double most,
                 double *out, struct sy_error *err);
 
@@ -39,7 +39,7 @@ struct distribution {
 		DISTRIBUTION_FILE,
 	} kind;
 	double a, b, c;
-	double *value, *until; /* of a file: values, and the sum of weights up to each */
+	double *value, *until; /* from a file: values, and cumulative weights */
 	size_t count;
 };
 
@@ -50,7 +50,7 @@ struct distribution {
 int distribution_read(struct distribution *d, const char *what, const char *text, enum unit unit,
                       struct sy_error *err);
 uint64_t distribution_draw(const struct distribution *d, struct chance *c);
-/* Infinite for pareto with a shape of 1 or less and no end. */
+/* Infinite for an unbounded pareto with a shape of at most 1. */
 double distribution_mean(const struct distribution *d);
 void distribution_free(struct distribution *d);
 

@@ -6,9 +6,9 @@
 
 #include "client_state.h"
 
-#define PER_TURN 64 /* packets come 64 in a turn: no more should go */
-#define ASKED    16 /* connections whose memory is asked for at a time */
-/* All connections' time-outs are looked at in a twentieth of one, but in 100 ms at least. */
+#define PER_POLL   64 /* requests per poll iteration: as many as packets are received */
+#define PREFETCHED 16 /* connections prefetched together */
+/* A sweep over all connections' time-outs takes 1/20 of one, at least 100 ms. */
 #define SWEEP_PART 20
 #define SWEEP_NS   UINT64_C(100000000)
 #define CLOSING_NS UINT64_C(3000000000)
@@ -36,8 +36,8 @@ static void event_take(struct client *c, struct sy_stack *s, const struct sy_sta
 		talk_receive(c, s, i, now);
 }
 
-/* Asks for its memory: of a million connections, none is in a cache. */
-static void conn_ask(const struct client *c, uint32_t i)
+/* Prefetches a connection: with a million of them, none is cached. */
+static void conn_prefetch(const struct client *c, uint32_t i)
 {
 	__builtin_prefetch(&c->conn[i], 1);
 	__builtin_prefetch(&c->request[(size_t)i * c->o.depth], 1);
@@ -50,7 +50,7 @@ static void events_take(struct client *c, struct sy_stack *s, uint64_t now)
 
 	while ((count = sy_stack_events(s, e, SY_ARRAY_LEN(e))) > 0) {
 		for (unsigned i = 0; i < count; i++)
-			conn_ask(c, (uint32_t)e[i].cookie);
+			conn_prefetch(c, (uint32_t)e[i].cookie);
 		for (unsigned i = 0; i < count; i++)
 			event_take(c, s, &e[i], now);
 	}
@@ -61,29 +61,28 @@ static void agenda_do(struct client *c, struct sy_stack *s, uint64_t now)
 	struct due due;
 
 	while (agenda_take(&c->agenda, now, &due)) {
-		struct conn *k = &c->conn[due.who];
-		if (client_is_closed_loop(c) && due.who < c->o.active &&
+		struct conn *k = &c->conn[due.conn];
+		if (client_is_closed_loop(c) && due.conn < c->o.active &&
 		    c->phase != CLIENT_OPENING) {
 			if (!client_may_issue(c))
 				continue;
 			if (conn_has_place(c, k))
-				conn_issue(c, s, due.who, due.at_ns, now);
+				conn_issue(c, s, due.conn, due.at_ns, now);
 			else
 				k->parked++;
 		} else if (k->id == SY_STACK_NONE && conn_stays(c)) {
-			conn_open(c, s, due.who, now);
+			conn_open(c, s, due.conn, now);
 		}
 	}
 }
 
-/* Asks for the memory of connections that are going to be drawn, and returns of how many. What is
- * drawn may still change; then nothing is gained. With one request at a time each leaves the pool.
- */
-static unsigned draws_ask(const struct client *c, const struct sy_stack *s, unsigned most)
+/* Prefetches the next connections to be drawn and returns their number. A draw may still change;
+ * then the prefetch is wasted. With one request at a time each connection leaves the pool. */
+static unsigned draws_prefetch(const struct client *c, const struct sy_stack *s, unsigned most)
 {
 	struct chance pick = c->pick;
-	uint32_t drawn[ASKED];
-	unsigned count = most < ASKED ? most : ASKED;
+	uint32_t drawn[PREFETCHED];
+	unsigned count = most < PREFETCHED ? most : PREFETCHED;
 
 	if (count > c->backlog.count)
 		count = (unsigned)c->backlog.count;
@@ -94,18 +93,17 @@ static unsigned draws_ask(const struct client *c, const struct sy_stack *s, unsi
 		__builtin_prefetch(&c->pool[drawn[n]], 1);
 	}
 	for (unsigned n = 0; n < count; n++)
-		conn_ask(c, drawn[n] = c->pool[drawn[n]]);
+		conn_prefetch(c, drawn[n] = c->pool[drawn[n]]);
 	for (unsigned n = 0; n < count; n++)
 		sy_stack_prefetch(s, c->conn[drawn[n]].id);
 	return count;
 }
 
-/* Requests of the open loop that are due until then: for any of the connections that have a place.
- * Those that found none before are first. A few per iteration: a client that sends all at once
- * after being held up loses what comes meanwhile. */
+/* Issues due requests of the open loop on any connection with capacity, delayed ones first. Bounded
+ * per poll iteration: a burst after a stall would overflow the receive ring. */
 static void arrivals_do(struct client *c, struct sy_stack *s, uint64_t until, uint64_t now)
 {
-	unsigned most = c->o.turn ? c->o.turn : PER_TURN, asked = 0;
+	unsigned most = c->o.turn ? c->o.turn : PER_POLL, asked = 0;
 	uint64_t due;
 
 	while (client_may_issue(c) && arrivals_take(&c->arrivals, &c->schedule, until, &due)) {
@@ -115,7 +113,7 @@ static void arrivals_do(struct client *c, struct sy_stack *s, uint64_t until, ui
 	}
 	for (; c->pooled && most > 0; most--, asked--) {
 		if (asked == 0)
-			asked = draws_ask(c, s, most);
+			asked = draws_prefetch(c, s, most);
 		if (!backlog_take(&c->backlog, &due))
 			return;
 		conn_issue(c, s, c->pool[chance_below(&c->pick, c->pooled)], due, now);
@@ -161,10 +159,10 @@ static void measuring_begin(struct client *c, uint64_t now)
 	phase_set(c, CLIENT_MEASURING, c->o.duration_ns ? now + c->o.duration_ns : UINT64_MAX);
 }
 
-/* A few at first: neighbours that do not know each other's MAC addresses keep only few packets. */
+/* Opens a few at first: neighbours queue only few packets before they resolve. */
 static void opening_do(struct client *c, struct sy_stack *s, uint64_t now)
 {
-	/* Of connections for few requests, the first shows that a server exists. */
+	/* For short connections, the first one proves that the server responds. */
 	uint32_t wanted = c->o.each ? 1 : c->o.connections;
 	uint64_t most = 1 + c->counts.opened + c->counts.open_failed;
 
@@ -183,17 +181,17 @@ static void opening_do(struct client *c, struct sy_stack *s, uint64_t now)
 		measuring_begin(c, now);
 }
 
-/* All connections get what they can take at first, some in each turn. */
+/* Issues the initial requests of all connections, some per poll iteration. */
 static void connections_start(struct client *c, struct sy_stack *s, uint64_t now)
 {
-	unsigned most = c->o.open ? UINT32_MAX : PER_TURN;
+	unsigned most = c->o.open ? UINT32_MAX : PER_POLL;
 
 	for (; c->started_to < c->o.active && most > 0; c->started_to++, most--)
 		for (unsigned place = 0; place < (c->o.open ? 1 : c->o.depth); place++)
 			conn_give(c, s, c->started_to, now);
 }
 
-/* What was due by its end still counts, even if this turn is late. */
+/* Requests due by the end still count, even if this poll is late. */
 static void measuring_end(struct client *c, struct sy_stack *s, uint64_t now)
 {
 	arrivals_do(c, s, c->phase_until_ns < now ? c->phase_until_ns : now, now);
@@ -212,7 +210,7 @@ static void closing_do(struct client *c, struct sy_stack *s, uint64_t now)
 {
 	struct sy_stack_usage usage;
 
-	for (unsigned n = 0; c->closed_to < c->o.connections && n < PER_TURN; n++)
+	for (unsigned n = 0; c->closed_to < c->o.connections && n < PER_POLL; n++)
 		conn_end(c, s, c->closed_to++, false, now);
 	if (c->closed_to < c->o.connections)
 		return;
@@ -257,7 +255,7 @@ static void phase_do(struct client *c, struct sy_stack *s, uint64_t now)
 	}
 }
 
-uint64_t client_turn(struct client *c, struct sy_stack *s, uint64_t now)
+uint64_t client_poll(struct client *c, struct sy_stack *s, uint64_t now)
 {
 	uint64_t next;
 

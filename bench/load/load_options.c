@@ -12,7 +12,7 @@
 #include <sy_port_option.h>
 
 #define CONNECTIONS_MAX 4000000.0
-#define SERVED          65536u /* connections of a server */
+#define SERVED          65536u /* default connections of a server */
 
 void load_options_help(void)
 {
@@ -161,7 +161,7 @@ static int ports_read(struct load_options *o, const char *text, struct sy_error 
 	return 0;
 }
 
-/* One of words, which end with NULL; its number. */
+/* Parses one of a NULL-terminated list of words; sets its index. */
 static int word_read(const char *what, const char *text, const char *const *words,
                      struct sy_error *err)
 {
@@ -237,7 +237,7 @@ static const struct option long_options[] = {
 #undef X
                 {NULL, 0, NULL, 0}};
 
-/* Options of the runtime and the stack; 1: it is another one. */
+/* Parses options of runtime and stack. Returns 1 for another option. */
 static int read_place(struct load_options *o, int id, const char *text, struct sy_error *err)
 {
 	static const char *const congestions[] = {"cubic", "newreno", NULL};
@@ -285,7 +285,7 @@ static int read_place(struct load_options *o, int id, const char *text, struct s
 	}
 }
 
-/* What is asked; 1: it is another option. */
+/* Parses options of requests. Returns 1 for another option. */
 static int read_request(struct load_options *o, int id, const char *text, struct sy_error *err)
 {
 	static const char *const protocols[] = {"raw", "echo", "http", "redis", NULL};
@@ -393,7 +393,7 @@ static int read_option(struct load_options *o, int id, const char *text, struct 
 	}
 }
 
-/* What only together is right or wrong. */
+/* Checks combinations of options. */
 static int client_check(struct load_options *o, struct sy_error *err)
 {
 	uint32_t workers = o->runtime.workers;
@@ -417,7 +417,7 @@ static int client_check(struct load_options *o, struct sy_error *err)
 		return sy_fail(err, EINVAL, "--active %u: each of the %u workers needs one, or 0",
 		               o->active, workers);
 	if (o->active == 0 && (o->requests || o->rate > 0))
-		return sy_fail(err, EINVAL, "--active 0: no connection would send what %s needs",
+		return sy_fail(err, EINVAL, "--active 0: no connection would send what %s requests",
 		               o->requests ? "--requests" : "--rate");
 	if (o->has_think && o->rate > 0)
 		return sy_fail(err, EINVAL, "--think is of a closed loop, --rate of an open one");
@@ -470,7 +470,7 @@ static int options_check(struct load_options *o, struct sy_error *err)
 		if (o->runtime.port[i].mtu)
 			o->stack.mtu = o->runtime.port[i].mtu;
 	}
-	/* Of each worker: slots, and so connections, are not spread quite evenly. */
+	/* Per worker: slots, and thus connections, are not spread evenly. */
 	capacity = (o->runtime.workers > 1 ? 1.25 : 1) * o->connections / o->runtime.workers + 4096;
 	if (!o->stack.connections)
 		o->stack.connections =

@@ -7,7 +7,7 @@
 
 /* ---- arrivals -------------------------------------------------------------------------------- */
 
-/* The next burst: its size, and the gap before it, so that the rate holds for any size. */
+/* Draws the next burst: its size, and the gap before it, which preserves the rate for any size. */
 static void burst_next(struct arrivals *a, struct chance *c)
 {
 	uint64_t size = a->burst ? distribution_draw(a->burst, c) : 1;

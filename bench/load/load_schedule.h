@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * When requests are due, in virtual time. In an open loop a request has its time before anybody
- * knows whether a connection is free; its latency counts from that time (no coordinated omission).
+ * When requests are due, in virtual time. In an open loop, a request's due time is independent of
+ * free connections, and its latency counts from that time (no coordinated omission).
  */
 #ifndef LOAD_SCHEDULE_H
 #define LOAD_SCHEDULE_H
@@ -12,22 +12,22 @@
 
 struct arrivals {
 	double per_ns;                    /* requests; 0: none */
-	bool poisson;                     /* exponential gaps, else equal ones */
-	const struct distribution *burst; /* requests of one time, at least 1 */
+	bool poisson;                     /* exponential gaps; otherwise equal ones */
+	const struct distribution *burst; /* requests per burst, at least 1 */
 	double next_ns;
-	uint64_t left; /* of the burst that is due at next_ns */
+	uint64_t left; /* left of the burst due at next_ns */
 };
 
-/* The first burst is due at a gap after now. */
+/* The first burst is due one gap after now. */
 void arrivals_start(struct arrivals *a, struct chance *c, uint64_t now_ns);
-/* Whether a request is due by now; its time. Each call takes one. */
+/* Consumes one request due by now and returns its time; false: none. */
 bool arrivals_take(struct arrivals *a, struct chance *c, uint64_t now_ns, uint64_t *due_ns);
 
 /* ---- things to do at their times: a heap ----------------------------------------------------- */
 
 struct due {
 	uint64_t at_ns;
-	uint32_t who; /* a connection */
+	uint32_t conn; /* a connection */
 };
 
 struct agenda {
@@ -35,11 +35,11 @@ struct agenda {
 	size_t count, room;
 };
 
-/* -ENOMEM. */
+/* Fails with -ENOMEM. */
 int agenda_add(struct agenda *a, struct due what);
-/* The earliest, if it is due by now. */
+/* Removes the earliest entry if it is due by now. */
 bool agenda_take(struct agenda *a, uint64_t now_ns, struct due *out);
-/* UINT64_MAX: nothing is on it. */
+/* Returns UINT64_MAX if it is empty. */
 uint64_t agenda_next(const struct agenda *a);
 void agenda_free(struct agenda *a);
 
@@ -47,7 +47,7 @@ void agenda_free(struct agenda *a);
 
 struct backlog {
 	uint64_t *time;
-	size_t first, count, room; /* room: a power of two, or 0 */
+	size_t first, count, room; /* room: capacity, a power of two or 0 */
 };
 
 int backlog_add(struct backlog *b, uint64_t due_ns);

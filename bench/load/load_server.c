@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #define BACKLOG    65536u
-#define TURN_NS    20000u /* busy for so long, what is answered is sent first */
-#define TURN_COUNT 256u
+#define POLL_NS    20000u /* service time per poll iteration, before responses are sent */
+#define POLL_COUNT 256u
 #define TOGETHER   4096u
 #define LISTENER   (UINT64_C(1) << 32) /* in a cookie */
 
@@ -14,9 +14,9 @@ struct peer {
 	sy_stack_id id;
 	uint32_t next_free;
 	struct raw_reader reader;
-	uint32_t left, at; /* bytes of an answer to send, and how many were sent, with its header */
-	uint8_t header[RAW_HEADER]; /* the answer's */
-	uint64_t got;               /* of the request, behind its header */
+	uint32_t left, at; /* bytes of the response, and how many were sent, with its header */
+	uint8_t header[RAW_HEADER]; /* of the response */
+	uint64_t got;               /* of the request body */
 	bool queued, bad;
 };
 
@@ -26,7 +26,7 @@ struct server {
 	uint32_t connected;          /* likewise */
 	struct peer *peer;
 	uint32_t free, used;
-	uint32_t *ready; /* a queue of peers that may have requests */
+	uint32_t *ready; /* queue of peers that may have requests */
 	uint32_t first, waiting;
 };
 
@@ -56,7 +56,7 @@ static void peers_accept(struct server *v, struct sy_stack *s, sy_stack_id liste
 			v->free = p->next_free;
 		else
 			v->used++;
-		bool queued = p->queued; /* of the one before it */
+		bool queued = p->queued; /* of its predecessor */
 		*p = (struct peer){.id = id, .queued = queued};
 		sy_stack_set(s, id, SY_STACK_NO_DELAY, 1, now);
 		SERVER_COUNT(v, accepted, 1);
@@ -79,7 +79,7 @@ static void peer_end(struct server *v, struct sy_stack *s, struct peer *p, bool 
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Sends what is left of the answer. 0: all; or a negative errno. */
+/* Sends the rest of the response. Returns 0 when complete, or a negative errno. */
 static int answer_send(struct server *v, struct sy_stack *s, struct peer *p, uint64_t now)
 {
 	while (p->left) {
@@ -127,8 +127,8 @@ static void request_answer(struct server *v, struct peer *p, const struct raw_he
 	SERVER_COUNT(v, busy_ns, took);
 }
 
-/* Reads up to the end of one request and begins its answer. 1: answered; 0: the end of the stream;
- * or a negative errno. */
+/* Reads one request and begins its response. Returns 1 if answered, 0 at EOF, or a negative errno.
+ */
 static int request_take(struct server *v, struct sy_stack *s, struct peer *p, uint64_t *busy,
                         uint64_t now)
 {
@@ -172,7 +172,7 @@ static int echo_take(struct server *v, struct sy_stack *s, struct peer *p, uint6
 	return 1;
 }
 
-/* One step of a peer: it comes again if there may be more. */
+/* Serves one request of a peer; requeues it if there may be more. */
 static void peer_serve(struct server *v, struct sy_stack *s, struct peer *p, uint64_t *busy,
                        uint64_t now)
 {
@@ -187,7 +187,7 @@ static void peer_serve(struct server *v, struct sy_stack *s, struct peer *p, uin
 		return;
 	}
 	if (rc == -EAGAIN)
-		return; /* an event tells */
+		return; /* an event follows */
 	if (rc == -EPROTO)
 		SERVER_COUNT(v, bad, 1);
 	else if (rc < 0)
@@ -216,12 +216,12 @@ static void events_take(struct server *v, struct sy_stack *s, uint64_t now)
 	}
 }
 
-bool server_turn(struct server *v, struct sy_stack *s, uint64_t now)
+bool server_poll(struct server *v, struct sy_stack *s, uint64_t now)
 {
 	uint64_t busy = 0;
 
 	events_take(v, s, now);
-	for (unsigned n = 0; v->waiting && n < TURN_COUNT && busy < TURN_NS; n++) {
+	for (unsigned n = 0; v->waiting && n < POLL_COUNT && busy < POLL_NS; n++) {
 		struct peer *p = &v->peer[v->ready[v->first]];
 		v->first = (v->first + 1) % v->o.connections;
 		v->waiting--;

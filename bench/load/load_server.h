@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One worker's server: it echoes bytes, or answers the raw protocol after having been busy for the
- * time that each request says. Requests are answered in the order in which they arrive: one of a
- * connection, then the next connection's.
+ * Server of one worker: echoes bytes, or answers the raw protocol after each request's service
+ * time. Serves requests in the order of arrival, one per connection in turn.
  */
 #ifndef LOAD_SERVER_H
 #define LOAD_SERVER_H
@@ -12,11 +11,11 @@
 #include "raw_protocol.h"
 
 struct server_options {
-	bool echo; /* else the raw protocol */
+	bool echo; /* otherwise the raw protocol */
 	const struct sy_stack_endpoint *local;
 	unsigned locals;
 	uint32_t connections;
-	/* Is busy for so long; returns for how long it was. */
+	/* Is busy for ns; returns the actual time. */
 	uint64_t (*busy)(uint64_t ns);
 };
 
@@ -40,10 +39,11 @@ struct server;
 /* NULL: no memory. */
 struct server *server_new(const struct server_options *o);
 void server_free(struct server *v);
-/* Before the first turn. */
+/* Call before the first poll. */
 int server_listen(struct server *v, struct sy_stack *s, struct sy_error *err);
-/* Fetches events and answers; some requests at most. True: there is more to do. */
-bool server_turn(struct server *v, struct sy_stack *s, uint64_t now_ns);
+/* One poll iteration: fetches events and answers a bounded number of requests. Returns true if
+ * there is more to do. */
+bool server_poll(struct server *v, struct sy_stack *s, uint64_t now_ns);
 /* Relaxed. */
 const struct server_counts *server_counts(const struct server *v);
 uint32_t server_connected(const struct server *v);

@@ -17,11 +17,11 @@
 #define PROGRESS_NS     UINT64_C(1000000000)
 #define AWAKE_NS        (2 * UINT64_C(1000000) * SY_ROUND_MS)
 
-/* A worker's. Others read what is said to be relaxed. */
+/* State of a worker. Other threads read the fields marked relaxed. */
 struct place {
 	struct client *client;
 	struct server *server;
-	uint64_t next_ns; /* something is to be done then */
+	uint64_t next_ns; /* next deadline */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 struct app {
@@ -52,13 +52,13 @@ static void serve(struct sy_stack *s, unsigned worker, uint64_t now, void *ctx)
 	struct place *p = &app.place[worker];
 
 	if (p->client && SY_READ(app.up))
-		p->next_ns = client_turn(p->client, s, now);
+		p->next_ns = client_poll(p->client, s, now);
 	else if (p->server)
-		p->next_ns = server_turn(p->server, s, now) ? now : UINT64_MAX;
+		p->next_ns = server_poll(p->server, s, now) ? now : UINT64_MAX;
 }
 
-/* Between bursts, too, what is due is done, and the worker stays awake if something will be. */
-static bool poll_turn(struct sy_worker *w)
+/* Runs due work between bursts, too, and keeps the worker awake for near deadlines. */
+static bool poll_between(struct sy_worker *w)
 {
 	const struct place *p = &app.place[w->id];
 
@@ -101,7 +101,7 @@ static void clients_go(unsigned workers, uint32_t connected)
 		client_go(app.place[i].client);
 }
 
-/* A peer behind memif may come late. */
+/* A memif peer may connect late. */
 static void links_wait(uint64_t now)
 {
 	struct sy_port_info info;
@@ -175,7 +175,7 @@ static void tick(void *ctx)
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
-/* The part of a total that is this worker's. */
+/* A worker's share of a total. */
 static uint64_t part(uint64_t total, unsigned worker)
 {
 	unsigned workers = app.o.runtime.workers;
@@ -263,7 +263,7 @@ static int stack_options_complete(struct sy_stack_options *s, struct sy_error *e
 	if (rc)
 		return sy_fail(err, -rc, "no random numbers: %s", strerror(-rc));
 	memcpy(s->secret, &key, sizeof(s->secret));
-	s->hold_acks = true;
+	s->coalesce_acks = true;
 	for (unsigned i = 0; i < sy_port_count(app.rt); i++) {
 		struct sy_port_info info;
 		sy_port_get_info(app.rt, i, &info);
@@ -333,7 +333,7 @@ static int report(struct sy_error *err)
 	return rc;
 }
 
-/* Of a signal that came too early. */
+/* Reports a signal before measuring. */
 static int measured_check(struct sy_error *err)
 {
 	if (app.o.action != LOAD_RUN)
@@ -359,8 +359,8 @@ static void end(void)
 		client_free(app.place[i].client);
 		server_free(app.place[i].server);
 	}
-	/* Nothing is left in the kernel: no program, no address. Only where this process had them:
-	 * a forwarder's would have made the start fail. */
+	/* Removes programs and addresses from the kernel, if this process claimed them: a
+	 * forwarder's would have prevented the start. */
 	if (app.rt && app.o.runtime.kernel)
 		sy_kernel_cleanup(cleaned, NULL, &err);
 }
@@ -377,7 +377,7 @@ static int run(struct sy_error *err)
 		return sy_fail(err, ENOMEM, "no memory");
 	o->pipeline = sy_stack_pipeline;
 	o->round = sy_stack_round;
-	o->poll = poll_turn;
+	o->poll = poll_between;
 	o->wake_ns = wake_ns;
 	o->offloads = true;
 	o->app = app.port;

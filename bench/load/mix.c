@@ -23,7 +23,7 @@ static int word_read(const char *what, const char *text, char *out, size_t room,
 	return 0;
 }
 
-/* Answers to these are of another form: a body's length without a body, or a tunnel. */
+/* Excluded methods: their responses have a length without a body, or are tunnels. */
 static int method_read(const char *text, char *out, size_t room, struct sy_error *err)
 {
 	if (!strcasecmp(text, "HEAD") || !strcasecmp(text, "CONNECT"))

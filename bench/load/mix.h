@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is asked: classes of requests, whose share, lengths and service times are drawn; and each
- * protocol's bytes of a request. */
+/* The request mix: classes with shares, distributions of lengths and service times; and each
+ * protocol's encoding of a request. */
 #ifndef LOAD_MIX_H
 #define LOAD_MIX_H
 
@@ -17,7 +17,7 @@ struct request_class {
 	struct distribution length, answer, service;
 	bool has_length;
 	uint16_t type;
-	uint64_t unsent_ns; /* not 0: its requests are not sent, but take the client so long */
+	uint64_t unsent_ns; /* not 0: requests are not sent but occupy the client this long */
 	char method[16], path[200]; /* of HTTP */
 	char key[64];               /* of redis */
 };
@@ -27,14 +27,14 @@ struct mix {
 	struct request_class class[CLASSES_MAX];
 	unsigned classes;
 	char host[100];   /* of HTTP */
-	char fields[512]; /* more of its header, each with its end */
+	char fields[512]; /* further header fields, each with CRLF */
 	bool close;       /* of HTTP: one request per connection */
-	bool stamp; /* raw: a request's number is when it was sent, by the clock of its client */
+	bool stamp;       /* raw: the request's number is the client's time of sending */
 };
 
 struct request {
 	uint64_t due_ns, sent_ns, service_ns;
-	uint32_t length, answer; /* of messages; HTTP: of the request's body */
+	uint32_t length, answer; /* of messages; HTTP: of the request body */
 	uint32_t number;         /* of its connection */
 	uint8_t class;
 	bool measured;
@@ -43,25 +43,25 @@ struct request {
 /* NAME[,share=N][,length=D][,answer=D][,service=D][,type=N][,unsent=TIME][,path=/…][,method=M]
  * [,key=K], D as in distribution_read(). */
 int class_read(struct mix *m, const char *text, struct sy_error *err);
-/* Adds a class with the defaults if there is none, and sees that all fit the protocol. */
+/* Adds a default class if there is none, and validates all for the protocol. */
 int mix_complete(struct mix *m, struct sy_error *err);
 void mix_free(struct mix *m);
 
-/* What its header has, and its answer's too. */
+/* The number in the headers of request and response. */
 static inline uint64_t request_number(const struct mix *m, const struct request *r)
 {
 	return m->stamp ? r->sent_ns : r->number;
 }
 
-/* Class, lengths and service time of the next one. */
+/* Draws class, lengths and service time of the next request. */
 void request_draw(const struct mix *m, struct chance *c, struct request *r);
 
-#define REQUEST_HEADER 1280u /* the longest */
+#define REQUEST_HEADER 1280u /* max. */
 
-/* The bytes before its pattern; returns their number. */
+/* Writes the bytes before the pattern. Returns their number. */
 size_t request_header(const struct mix *m, const struct request *r,
                       char out[static REQUEST_HEADER]);
-/* The number of bytes of the pattern behind them. */
+/* Returns the length of the pattern. */
 uint64_t request_rest(const struct mix *m, const struct request *r);
 
 #endif

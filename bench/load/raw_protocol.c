@@ -78,13 +78,14 @@ int64_t raw_take(struct raw_reader *r, enum raw_kind kind, const uint8_t *bytes,
 
 /* ---- the pattern ----------------------------------------------------------------------------- */
 
-/* A prime period: a segment that is lost or doubled does not fit. */
+/* A prime period: lost or duplicated segments do not match. */
 const uint8_t *pattern_from(uint64_t at)
 {
 	static uint8_t pattern[PATTERN_LEN + PATTERN_PERIOD];
 	static bool made;
 
-	if (!__atomic_load_n(&made, __ATOMIC_ACQUIRE)) { /* concurrent threads make the same */
+	if (!__atomic_load_n(&made,
+	                     __ATOMIC_ACQUIRE)) { /* a race is harmless: the contents are equal */
 		for (unsigned i = 0; i < sizeof(pattern); i++)
 			__atomic_store_n(&pattern[i], (uint8_t)(i % PATTERN_PERIOD * 7 + 1),
 			                 __ATOMIC_RELAXED);

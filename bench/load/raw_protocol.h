@@ -33,12 +33,12 @@ enum raw_kind { RAW_REQUEST = 1, RAW_ANSWER = 2 };
 struct raw_header {
 	uint8_t kind, class;
 	uint16_t type;
-	uint32_t length, answer; /* of an answer: answer is 0 */
+	uint32_t length, answer; /* response: answer is 0 */
 	uint64_t service_ns, number;
 };
 
 void raw_write(uint8_t out[static RAW_HEADER], const struct raw_header *h);
-/* -EPROTO: these are no header's bytes. */
+/* Fails with -EPROTO for an invalid header. */
 int raw_read(const uint8_t in[static RAW_HEADER], struct raw_header *h);
 
 /* ---- messages out of a stream ---------------------------------------------------------------- */
@@ -46,7 +46,7 @@ int raw_read(const uint8_t in[static RAW_HEADER], struct raw_header *h);
 struct raw_reader {
 	uint8_t header[RAW_HEADER];
 	uint8_t have;  /* bytes of the header */
-	uint32_t left; /* of the message, behind its header */
+	uint32_t left; /* of the message body */
 };
 
 /*
@@ -62,9 +62,9 @@ int64_t raw_take(struct raw_reader *r, enum raw_kind kind, const uint8_t *bytes,
 #define PATTERN_LEN    65536u
 #define PATTERN_PERIOD 251u
 
-/* PATTERN_LEN bytes that go on from `at` of a message's. */
+/* Returns PATTERN_LEN bytes of the pattern at this offset of a message. */
 const uint8_t *pattern_from(uint64_t at);
-/* Whether these bytes stand at `at`. */
+/* Returns true if these are the pattern's bytes at this offset. */
 bool pattern_is(const uint8_t *bytes, size_t len, uint64_t at);
 
 #endif

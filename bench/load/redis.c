@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define LONGEST (512u << 20) /* redis has no longer strings */
+#define LONGEST (512u << 20) /* redis' max. string length */
 
 /* "+OK", "-ERR why", ":12", "$5" and the string in the next line, "$-1": there is none. */
 static int line_read(struct redis_reader *r, bool *done)
@@ -41,7 +41,7 @@ int64_t redis_take(struct redis_reader *r, const uint8_t *bytes, size_t len, boo
 			continue;
 		}
 		char c = (char)bytes[taken++];
-		if (c != '\n') { /* beyond its room the line is cut */
+		if (c != '\n') { /* a longer line is truncated */
 			if (r->have < REDIS_LINE - 1u)
 				r->line[r->have++] = c;
 			continue;

@@ -26,7 +26,7 @@ void result_free(struct result *r)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Structs of counters alone. */
+/* For structs of counters only. */
 static void counters_add(void *sum, const void *more, size_t size)
 {
 	for (size_t i = 0; i < size / sizeof(uint64_t); i++)
@@ -150,7 +150,7 @@ static void histogram_json(FILE *out, const char *name, const struct histogram *
 	fprintf(out, ", \"max\": %.3f}", (double)h->largest / 1e3);
 }
 
-/* Names are words without quotes: class_read(). */
+/* class_read() permits no quotes in names. */
 static void class_json(FILE *out, const char *name)
 {
 	fprintf(out, "{\"name\": \"");

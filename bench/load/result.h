@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What was measured, as text and as JSON. */
+/* Results as text and JSON. */
 #ifndef LOAD_RESULT_H
 #define LOAD_RESULT_H
 
@@ -9,12 +9,12 @@
 #include "load_options.h"
 #include "load_server.h"
 
-/* Of all workers together. */
+/* Summed over workers. */
 struct result {
 	struct client_counts counts;
 	struct client_class *class; /* CLASSES_MAX */
 	uint64_t measured_ns;
-	uint32_t connected; /* at the end of measuring, or the most that there were */
+	uint32_t connected; /* at the end of measuring, or the maximum */
 	struct server_counts server;
 	struct sy_stack_counters stack;
 	size_t stack_bytes; /* fixed tables */

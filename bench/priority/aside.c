@@ -7,7 +7,7 @@
 #define WAIT_MS 20
 
 struct aside {
-	struct sy_tcp_desk *desk;
+	struct sy_tcp_queue *queue;
 	bool stop; /* writer: others. Relaxed */
 	pthread_mutex_t lock;
 	struct serve_counts counts;
@@ -19,7 +19,7 @@ void *aside_main(void *arg)
 	struct sy_tcp_request *t;
 
 	while (!__atomic_load_n(&a->stop, __ATOMIC_RELAXED)) {
-		if (sy_tcp_desk_take(a->desk, &t, 1, WAIT_MS) != 1)
+		if (sy_tcp_queue_dequeue(a->queue, &t, 1, WAIT_MS) != 1)
 			continue;
 		pthread_mutex_lock(&a->lock);
 		serve_lent(&a->counts, t);
@@ -28,12 +28,12 @@ void *aside_main(void *arg)
 	return NULL;
 }
 
-struct aside *aside_new(struct sy_tcp_desk *desk)
+struct aside *aside_new(struct sy_tcp_queue *queue)
 {
 	struct aside *a = calloc(1, sizeof(*a));
 
 	if (a) {
-		a->desk = desk;
+		a->queue = queue;
 		pthread_mutex_init(&a->lock, NULL);
 	}
 	return a;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The synthetic server's second thread: it answers what lies on a desk, and has no connections. */
+/* The synthetic server's second thread: processes requests of a work queue, without connections. */
 #ifndef PRIORITY_ASIDE_H
 #define PRIORITY_ASIDE_H
 
@@ -9,11 +9,12 @@
 
 struct aside;
 
-struct aside *aside_new(struct sy_tcp_desk *desk);
-/* The thread: until aside_stop(). arg: the aside. */
+struct aside *aside_new(struct sy_tcp_queue *queue);
+/* Thread function: runs until aside_stop(). arg: the aside. */
 void *aside_main(void *arg);
 void aside_stop(struct aside *a);
-/* From another thread, while nothing is under way: takes the counts since the last time. */
+/* Call from another thread, while no request is in progress: returns the counters since the last
+ * call. */
 void aside_counts(struct aside *a, struct serve_counts *out);
 
 #endif

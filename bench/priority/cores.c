@@ -23,8 +23,8 @@ void cores_init(struct cores *c, unsigned workers, unsigned types, const uint8_t
 
 /* ---- reservation ----------------------------------------------------------------------------- */
 
-/* By level, then shorter first; those of an unseen level last; the unknown ones last
- * of all. */
+/* Order: by level, then service time; unmeasured types last in their level; unknown ones last of
+ * all. */
 static bool is_before(const struct cores *c, unsigned a, unsigned b)
 {
 	uint64_t mean_a = c->type[a].mean_ns, mean_b = c->type[b].mean_ns;
@@ -42,7 +42,7 @@ static void order_sort(struct cores *c)
 {
 	for (unsigned i = 0; i <= c->types; i++)
 		c->order[i] = (uint8_t)i;
-	for (unsigned i = 1; i <= c->types; i++) /* few, and stable */
+	for (unsigned i = 1; i <= c->types; i++) /* insertion sort: few, and stable */
 		for (unsigned k = i; k > 0 && is_before(c, c->order[k], c->order[k - 1]); k--) {
 			uint8_t moved = c->order[k];
 			c->order[k] = c->order[k - 1];
@@ -50,8 +50,8 @@ static void order_sort(struct cores *c)
 		}
 }
 
-/* Where the group that begins there ends: of one level, and alike. Types of a group are served by
- * their number. */
+/* Returns the end of the group: equal level, similar service times. Within a group, types are
+ * ordered by number. */
 static unsigned group_end(struct cores *c, unsigned first)
 {
 	uint64_t least = c->type[c->order[first]].mean_ns;
@@ -79,8 +79,8 @@ static uint64_t group_work(const struct cores *c, unsigned first, unsigned end)
 	return ns;
 }
 
-/* Each group has as many workers as its share of the work is, rounded, and at least one; the last
- * one is left for several, if they are too few. */
+/* Each group gets workers by its share of the work, rounded, at least one; if they are too few, the
+ * last one is shared. */
 static void reserve(struct cores *c)
 {
 	uint64_t work = group_work(c, 0, c->types);
@@ -89,7 +89,7 @@ static void reserve(struct cores *c)
 	for (unsigned first = 0; first <= c->types; first = end) {
 		end = first + 1;
 		if (!c->type[c->order[first]].mean_ns ||
-		    first == c->types) { /* not seen yet, or unknown */
+		    first == c->types) { /* not measured, or unknown */
 			c->type[c->order[first]].own = spillway(c);
 			c->type[c->order[first]].steal = 0;
 			continue;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which worker serves which type of request: DARC, dynamic application-aware reserved cores
- * (Demoulin et al., "When idling is ideal", SOSP 2021). Short types get workers of their own, which
- * may idle; they may also use those of longer types, never the other way round.
+ * Which worker serves which type: DARC, dynamic application-aware reserved cores (Demoulin et al.,
+ * "When idling is ideal", SOSP 2021). Short types get reserved workers, which may idle; they may
+ * also use those of longer types, never the reverse.
  *
- *     types by service time    short ─▶ long            without a profile yet
- *     own workers              0 1   2    3 (spillway: also who knows nothing of its type)
- *     may also use             2 3   3    –             any worker: first come, first served
+ *     types by service time    short ─▶ long            without a profile
+ *     reserved workers         0 1   2    3 (spillway: also unknown types)
+ *     may also use             2 3   3    –             any worker, FIFO
  *
- * Types may have a level, which goes before their service time: those of a lower one come first, as
- * if they were shorter. This is not DARC's own, but how paper 001 compares with it.
+ * Types may have a level, which precedes the service time: lower ones come first, as if they were
+ * shorter. This is not part of DARC, but how paper 001 compares with it.
  */
 #ifndef CORES_H
 #define CORES_H
@@ -17,36 +17,36 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Types whose service times differ by no more than this factor are a group. */
+/* Types whose service times differ by at most this factor form a group. */
 #define CORES_ALIKE 2
 #define CORES_MOST  32 /* workers */
 #define TYPES_MOST  16
 
 struct cores_type {
 	uint64_t count, ns;  /* served in this window */
-	uint64_t mean_ns;    /* of the last window that had any; 0: none yet */
-	uint32_t own, steal; /* workers, as bits */
+	uint64_t mean_ns;    /* of the last window with requests; 0: none yet */
+	uint32_t own, steal; /* bitmap of workers */
 };
 
 struct cores {
-	unsigned workers, types; /* types: then comes one for all that are unknown */
+	unsigned workers, types; /* types: the next one is for unknown requests */
 	uint8_t level[TYPES_MOST];
-	uint32_t window, seen; /* requests of a window; of this one so far */
+	uint32_t window, seen; /* requests per window; in this one */
 	bool reserved;         /* after the first window */
 	struct cores_type type[TYPES_MOST + 1];
-	uint8_t order[TYPES_MOST + 1]; /* whose queue is looked at first */
-	uint32_t busy;                 /* workers, as bits */
+	uint8_t order[TYPES_MOST + 1]; /* types in dispatch order */
+	uint32_t busy;                 /* bitmap of workers */
 };
 
-/* level: of each type; NULL: all have one. window: requests after which cores are reserved anew. */
+/* level: per type; NULL: all equal. window: requests between two reservations. */
 void cores_init(struct cores *c, unsigned workers, unsigned types, const uint8_t *level,
                 uint32_t window);
-/* Of the types that have requests (bits), those that go before the others by their level. */
+/* Returns those of the types with requests (a bitmap) that have the lowest level. */
 uint32_t cores_first(const struct cores *c, uint32_t waiting);
-/* The worker is free again, after so long. */
+/* The worker has finished a request and is free. */
 void cores_served(struct cores *c, unsigned worker, unsigned type, uint64_t ns);
-/* Of the types that have requests (bits), and the type of the oldest one among cores_first(): which
- * goes where, now. The worker is busy from then on. False: none. */
+/* Picks a type and worker to dispatch, given the types with requests (a bitmap) and the type of the
+ * oldest one among cores_first(). Marks the worker busy. Returns false if none. */
 bool cores_pick(struct cores *c, uint32_t waiting, unsigned oldest, unsigned *type,
                 unsigned *worker);
 

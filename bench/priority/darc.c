@@ -8,7 +8,7 @@
 
 #include "cores.h"
 
-#define REQUESTS 4096 /* that a context lends at a time */
+#define REQUESTS 4096 /* max. requests lent by a context */
 
 struct waiting {
 	struct sy_tcp_request *request;
@@ -19,7 +19,7 @@ struct waiting {
 
 struct darc {
 	struct darc_setup setup;
-	struct sy_tcp_desk *desk;
+	struct sy_tcp_queue *worker_queue;
 	struct cores cores;
 	struct {
 		struct waiting *first, *last;
@@ -28,7 +28,7 @@ struct darc {
 	uint64_t arrived; /* requests so far */
 	struct {
 		struct waiting *request;
-		uint64_t begun_ns; /* 0: the worker has not taken it */
+		uint64_t begun_ns; /* 0: not dequeued */
 	} worker[CORES_MOST];
 	struct waiting *free, all[REQUESTS];
 };
@@ -62,7 +62,7 @@ static struct waiting *queue_pop(struct darc *d, unsigned type)
 	return w;
 }
 
-/* The type of the oldest request, of those that go first. */
+/* Returns the type with the oldest request among cores_first(). */
 static unsigned queue_oldest(const struct darc *d)
 {
 	uint64_t least = UINT64_MAX;
@@ -83,7 +83,7 @@ static void dispatch(struct darc *d)
 	struct sy_tcp_request *r;
 	unsigned type, worker;
 
-	while (d->free && sy_tcp_desk_take(d->desk, &r, 1, 0) == 1)
+	while (d->free && sy_tcp_queue_dequeue(d->worker_queue, &r, 1, 0) == 1)
 		queue_append(d, r);
 	while (cores_pick(&d->cores, d->types, queue_oldest(d), &type, &worker))
 		d->worker[worker].request = queue_pop(d, type);
@@ -95,7 +95,7 @@ int darc_open(const struct darc_setup *setup, struct darc **out)
 {
 	struct darc *d = calloc(1, sizeof(*d));
 
-	if (!d || sy_tcp_desk_open(REQUESTS, &d->desk)) {
+	if (!d || sy_tcp_queue_open(REQUESTS, &d->worker_queue)) {
 		free(d);
 		return -ENOMEM;
 	}
@@ -115,16 +115,17 @@ void darc_close(struct darc *d)
 		return;
 	for (unsigned i = 0; i < d->setup.workers; i++)
 		if (d->worker[i].request)
-			sy_tcp_request_give(d->worker[i].request->request, 0, 0);
+			sy_tcp_request_complete(d->worker[i].request->request, 0, 0);
 	while (d->types)
-		sy_tcp_request_give(queue_pop(d, (unsigned)__builtin_ctz(d->types))->request, 0, 0);
-	sy_tcp_desk_close(d->desk);
+		sy_tcp_request_complete(queue_pop(d, (unsigned)__builtin_ctz(d->types))->request, 0,
+		                        0);
+	sy_tcp_queue_close(d->worker_queue);
 	free(d);
 }
 
-struct sy_tcp_desk *darc_desk(const struct darc *d)
+struct sy_tcp_queue *darc_queue(const struct darc *d)
 {
-	return d->desk;
+	return d->worker_queue;
 }
 
 struct sy_tcp_request *darc_take(struct darc *d, unsigned worker)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* steelyard-hook-cost: nanoseconds to ask a hook of a packet, with what the stack does for it: the
- * view is filled, the payload's first bytes are copied, and the call is counted. The packets are in
- * the cache, where the driver has just put them. */
+/* steelyard-hook-cost: nanoseconds to run a packet hook as the stack does: filling the context,
+ * copying the first payload bytes, counting. The packets are in the cache, as after reception by a
+ * driver. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@
 
 static uint8_t payload[PACKETS][STRIDE];
 
-/* What label.bpf.c does, in C. */
+/* label.bpf.c in C. */
 static uint8_t label_in_c(struct sy_hook_packet *p, const uint8_t *bytes)
 {
 	uint8_t priority;
@@ -27,7 +27,7 @@ static uint8_t label_in_c(struct sy_hook_packet *p, const uint8_t *bytes)
 	return priority < SY_PRIORITIES ? priority : SY_PRIORITIES - 1;
 }
 
-/* Nanoseconds a packet; the sum of the answers keeps the compiler from leaving anything out. */
+/* Returns nanoseconds per packet; the sum of results prevents optimization. */
 static double round_run(struct sy_hooks *hs, unsigned hook, unsigned rounds, uint64_t *sum)
 {
 	uint64_t begin = sy_clock_ns();

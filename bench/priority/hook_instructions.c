@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * steelyard-hook-instructions: instructions of a server's stack for a request and its answer, with
- * hooks in some ways of use and without any. They are counted one by one, by letting the processor
- * stop after each, so the result does not depend on what else the machine does.
+ * steelyard-hook-instructions: instructions in a server's stack per request and response, for
+ * several uses of hooks and without. Counted by single-stepping, so other load does not affect the
+ * result.
  *
- *     parent: counts  ◀── stops after each instruction ── child: a pair of stacks, one way of use
+ *     parent: counts  ◀── stops after each instruction ── child: a pair of stacks, one use of hooks
  *
- * Only the server's stack is counted: requests of 64 bytes on as many connections, from the
- * packets that arrive to those that leave. Each way has a process and so a past of its own.
+ * Counts the server's stack only: requests of 64 bytes, one per connection, from received to
+ * transmitted packets. Each use has its own process.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 #include "pair.h"
 
 #define LEN  64
-#define WARM 20u /* rounds before those that are counted */
+#define WARM 20u /* rounds before counting */
 
 static unsigned connections = 16;
 
@@ -60,7 +60,7 @@ static void server_turn(struct packets *in, struct packets *out)
 	for (unsigned i = 0; i < in->count; i += PAIR_BURST)
 		sy_stack_receive(pair.server, in->m + i,
 		                 in->count - i < PAIR_BURST ? in->count - i : PAIR_BURST, pair.now);
-	while (sy_stack_take(pair.server, PAIR_BURST, pair.now) > 0)
+	while (sy_stack_process(pair.server, PAIR_BURST, pair.now) > 0)
 		;
 	while ((count = sy_stack_events(pair.server, e, PAIR_MOST)) > 0)
 		for (unsigned i = 0; i < count; i++)
@@ -113,7 +113,7 @@ static void hooks_use(unsigned packet, unsigned segment)
 	sy_stack_segment_hook(pair.server, SY_STACK_NONE, segment);
 }
 
-/* Not asked: they were, and are loaded yet. */
+/* Not in use: loaded, used before. */
 static void way_set(unsigned way)
 {
 	unsigned packet, segment;
@@ -138,7 +138,7 @@ static void child_run(unsigned way, unsigned rounds)
 	way_set(way);
 	for (unsigned i = 0; i < WARM; i++)
 		round_run(false);
-	mark(); /* what the marks themselves take */
+	mark(); /* cost of the marks */
 	mark();
 	for (unsigned i = 0; i < rounds; i++)
 		round_run(true);
@@ -154,7 +154,7 @@ static void give_up(const char *why)
 	exit(1);
 }
 
-/* Lets it run until it stops; true: by a mark, false: after one instruction, or it ended. */
+/* Resumes it until it stops. Returns true at a mark, false after one instruction or at its exit. */
 static bool child_stops(pid_t child, int request, int *status)
 {
 	if (ptrace(request, child, NULL, NULL) || waitpid(child, status, __WALL) != child)
@@ -162,7 +162,7 @@ static bool child_stops(pid_t child, int request, int *status)
 	return WIFSTOPPED(*status) && WSTOPSIG(*status) == SIGSTOP;
 }
 
-/* From one mark to the next. */
+/* Counts from one mark to the next. */
 static uint64_t section_count(pid_t child)
 {
 	uint64_t count = 0;
@@ -176,7 +176,7 @@ static uint64_t section_count(pid_t child)
 	return count;
 }
 
-/* Instructions for a request. */
+/* Returns instructions per request. */
 static double way_count(unsigned way, unsigned rounds)
 {
 	uint64_t marks = 0, sum = 0;

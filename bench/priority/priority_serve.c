@@ -7,7 +7,7 @@
 
 #include "rule.h"
 
-/* Writer: the thread that executes the experiment's orders. Readers: serving threads; relaxed. */
+/* Writer: the thread that executes orders. Readers: serving threads; relaxed. */
 static uint64_t sleep_from_ns;
 
 uint64_t serve_clock(void)
@@ -45,7 +45,7 @@ uint64_t serve_busy(uint64_t ns)
 	return took;
 }
 
-/* A clock of two programs may differ by what it takes to read it. */
+/* Clocks of two programs may differ by the time to read them. */
 static uint64_t between(uint64_t from, uint64_t to)
 {
 	return to > from ? to - from : 0;
@@ -78,7 +78,7 @@ size_t serve_request(struct serve_class class[static SERVE_CLASSES], const struc
 	return h->answer;
 }
 
-/* The first whole request among the bytes; returns its length, 0: it is not whole, -EPROTO. */
+/* Finds the first complete request. Returns its length; 0: incomplete; -EPROTO. */
 static int64_t request_find(const struct sy_tcp_request *t, struct request *r)
 {
 	struct raw_reader reader = {0};
@@ -105,14 +105,14 @@ void serve_lent(struct serve_counts *n, struct sy_tcp_request *t)
 	const struct note *note = t->own;
 	struct request r = {.tcp_ns = note ? note->tcp_ns : 0, .read_ns = serve_clock()};
 	int64_t used = request_find(t, &r);
-	uint8_t *room = sy_tcp_request_room(t, SERVE_ANSWER);
+	uint8_t *room = sy_tcp_request_buffer(t, SERVE_ANSWER);
 	size_t answer = 0;
 
 	if (used > 0 && room)
 		answer = serve_request(n->class, &r, room);
 	else if (used < 0)
 		n->bad++;
-	sy_tcp_request_give(t, used < 0 ? t->len : (size_t)used, answer);
+	sy_tcp_request_complete(t, used < 0 ? t->len : (size_t)used, answer);
 }
 
 static void part_report(FILE *out, const char *name, const struct histogram *h)

@@ -4,11 +4,11 @@
  * (bench/load/raw_protocol.h), and of which type it is. One context's: connections, requests, and
  * for each class how long its requests waited.
  *
- *     sent ──▶ TCP has it ──▶ the application reads it ──▶ answered
+ *     sent ──▶ received by TCP ──▶ read by the application ──▶ answered
  *       │ before TCP │ before the application │   service   │
  *
- * When it was sent is the request's number (steelyard-load --stamp), when TCP had it the segment
- * hook's note in the connection's private area (struct note).
+ * The time of sending is the request's number (steelyard-load --stamp); the time of TCP is the
+ * segment hook's record in the connection's private area (struct note).
  */
 #ifndef PRIORITY_SERVE_H
 #define PRIORITY_SERVE_H
@@ -22,30 +22,30 @@
 #include "histogram.h"
 #include "raw_protocol.h"
 
-#define SERVE_CLASSES 4u    /* the last one has all that are above */
-#define SERVE_ANSWER  4096u /* bytes at most */
+#define SERVE_CLASSES 4u    /* the last one includes all above */
+#define SERVE_ANSWER  4096u /* max., bytes */
 
 struct serve_class {
 	uint64_t requests, busy_ns;
-	/* ns; the first two only where requests are stamped, and TCP has noted them */
+	/* ns; the first two only if requests are stamped and TCP recorded the time */
 	struct histogram before_tcp, before_application, service;
 };
 
 struct serve_counts {
 	uint64_t accepted, closed;
-	uint64_t bad; /* connections that brought something else */
+	uint64_t bad; /* connections with invalid data */
 	struct serve_class class[SERVE_CLASSES];
 };
 
-/* Time that passes for a hook and for the server: nanoseconds of CLOCK_MONOTONIC. */
+/* Returns the clock of hooks and server: CLOCK_MONOTONIC in ns. */
 uint64_t serve_clock(void);
-/* Is busy for so long; returns for how long it was. It sleeps where that is at least what
- * serve_sleep() was told last: the thread does nothing else, but the machine's core is free. */
+/* Is busy for ns; returns the actual time. Sleeps instead if ns is at least the time set by
+ * serve_sleep(), which leaves the core to others. */
 uint64_t serve_busy(uint64_t ns);
-/* Any thread. ns 0: never, as at first. */
+/* Call from any thread. ns 0 (default): never sleep. */
 void serve_sleep(uint64_t ns);
 
-/* What a request says of itself, as a hook sees it. */
+/* Fields of a request, as hooks read them. */
 #define REQUEST_TYPE_AT 6u
 static inline bool request_begins(const uint8_t *payload, size_t len)
 {
@@ -59,20 +59,20 @@ static inline unsigned request_type(const uint8_t *payload)
 	return payload[REQUEST_TYPE_AT] * 256u + payload[REQUEST_TYPE_AT + 1];
 }
 
-/* A request that is whole, and how it is counted. */
+/* A complete request, and its times. */
 struct request {
 	struct raw_header header;
 	uint64_t tcp_ns, read_ns; /* tcp_ns 0: not recorded */
 };
 
-/* Serves it and counts. Writes the answer, of the returned length; 0: it wants none that is
- * possible. */
+/* Serves and counts a request. Writes the response and returns its length; 0: an invalid length was
+ * requested. */
 size_t serve_request(struct serve_class class[static SERVE_CLASSES], const struct request *r,
                      uint8_t answer[static SERVE_ANSWER]);
-/* Serves the first request of what was lent, and gives it back. What is not whole yet is lent
- * again; what is no request is taken away: its client waits in vain, and counts that. */
+/* Serves the first request of lent data and completes it. Incomplete data is lent again; invalid
+ * data is consumed, and its client counts a time-out. */
 void serve_lent(struct serve_counts *n, struct sy_tcp_request *t);
-/* Of a JSON object: "classes": [ … ]. */
+/* Writes a member of a JSON object: "classes": [ … ]. */
 void serve_report(FILE *out, const struct serve_counts *n);
 
 #endif

@@ -20,7 +20,7 @@
 #include "aside.h"
 #include "priority_worker.h"
 
-#define DESK 4096u /* requests that wait for the second thread */
+#define QUEUE_REQUESTS 4096u /* capacity of the second thread's queue */
 
 static struct {
 	const char *interface, *address;
@@ -29,8 +29,8 @@ static struct {
 } options = {.port = 7000, .aside = 1024};
 
 static struct worker *worker;
-/* The second thread's. */
-static struct sy_tcp_desk *desk;
+/* Of the second thread. */
+static struct sy_tcp_queue *queue;
 static struct aside *aside;
 
 /* ---- orders ---------------------------------------------------------------------------------- */
@@ -43,7 +43,8 @@ static bool word_is(const char *word, const char *name, const char **value)
 	return !strncmp(word, name, len) && word[len] == '=';
 }
 
-/* "schedule=lns rule=label …"; what is not named stays. NULL: it is right; or what is wrong. */
+/* Parses "schedule=lns rule=label …"; other fields keep their values. Returns NULL, or an error
+ * text. */
 static const char *setting_read(struct setting *s, char *line)
 {
 	static char schedule[16];
@@ -106,7 +107,7 @@ static void report(void)
 	printf("}\n");
 }
 
-/* Until standard input ends. */
+/* Executes orders until standard input ends. */
 static void obey(void)
 {
 	struct setting s = {.schedule = "none", .rule = rule_named("type"), .fetch = 1};
@@ -157,7 +158,7 @@ static void *first_main(void *arg)
 	return worker_main(arg);
 }
 
-/* It has what the first one leaves, if they share a core. */
+/* If both share a core, it gets the first one's idle time. */
 static void *second_main(void *arg)
 {
 	pin(options.aside);
@@ -199,13 +200,14 @@ int main(int argc, char **argv)
 	                                   .connections = WORKER_CONNECTIONS,
 	                                   .memory_mb = options.memory,
 	                                   .no_huge_pages = options.no_huge};
-	prctl(PR_SET_TIMERSLACK, 1UL); /* of threads too: services that sleep end in time */
+	prctl(PR_SET_TIMERSLACK, 1UL); /* inherited by threads: sleeps are exact */
 	if (sy_tcp_open(&setup, &library, why, sizeof(why)))
 		fail(why);
-	if (options.aside < 1024 && (sy_tcp_desk_open(DESK, &desk) || !(aside = aside_new(desk)) ||
-	                             pthread_create(&second, NULL, second_main, aside)))
+	if (options.aside < 1024 &&
+	    (sy_tcp_queue_open(QUEUE_REQUESTS, &queue) || !(aside = aside_new(queue)) ||
+	     pthread_create(&second, NULL, second_main, aside)))
 		fail("no memory for a second thread");
-	worker = worker_new(library, options.port, desk);
+	worker = worker_new(library, options.port, queue);
 	if (!worker || pthread_create(&first, NULL, first_main, worker))
 		fail("no memory for a thread");
 	while (!worker_is_ready(worker))
@@ -218,7 +220,7 @@ int main(int argc, char **argv)
 	if (aside) {
 		aside_stop(aside);
 		pthread_join(second, NULL);
-		sy_tcp_desk_close(desk);
+		sy_tcp_queue_close(queue);
 	}
 	sy_tcp_close(library);
 	return 0;

@@ -13,12 +13,12 @@
 
 #define BACKLOG     4096
 #define DARC_WINDOW 1000
-#define LNS_BAND    6  /* SO_PRIORITY of all connections: answers leave as they come */
-#define WAIT_MS     20 /* the longest sleep before an order is seen */
+#define LNS_BAND    6  /* SO_PRIORITY of all connections: responses are sent in FIFO order */
+#define WAIT_MS     20 /* max. sleep, in which an order is not noticed */
 
 struct peer {
 	struct raw_reader reader;
-	uint32_t got; /* of the request, behind its header */
+	uint32_t got; /* of the request, after its header */
 	bool used;
 };
 
@@ -26,11 +26,11 @@ struct worker {
 	struct sy_tcp_library *library;
 	struct sy_tcp_context *c;
 	unsigned port;
-	struct sy_tcp_desk *desk;
+	struct sy_tcp_queue *queue;
 	int epoll, listener;
 	bool ready, stop; /* writers: the thread; others. Relaxed */
 
-	/* An order of another thread: it is given under the lock, and the thread takes it away. */
+	/* An order of another thread, under the lock; this thread resets it. */
 	pthread_mutex_t lock;
 	pthread_cond_t done;
 	const struct setting *set;
@@ -39,7 +39,7 @@ struct worker {
 
 	struct setting setting;
 	int band;          /* SO_PRIORITY of connections; 0: by their levels */
-	struct darc *darc; /* NULL: the setting has none */
+	struct darc *darc; /* NULL: not in this setting */
 	struct serve_counts counts;
 	struct peer peer[WORKER_CONNECTIONS]; /* by descriptor */
 };
@@ -78,8 +78,8 @@ static void peers_accept(struct worker *w)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Takes bytes up to the end of a request. 1: it is whole; 0: there are no more bytes; or a negative
- * errno, -EPIPE at the end of the stream. */
+/* Reads up to the end of a request. Returns 1 if it is complete, 0 if not, or a negative errno:
+ * -EPIPE at EOF. */
 static int request_read(struct worker *w, int fd, struct request *r)
 {
 	struct peer *p = &w->peer[fd];
@@ -112,11 +112,11 @@ static int request_serve(struct worker *w, int fd, const struct request *r)
 	size_t len = serve_request(w->counts.class, r, answer);
 
 	if (len == 0 || sy_tcp_send(w->c, fd, answer, len, 0) != (ssize_t)len)
-		return -EPROTO; /* there is room for a whole answer, as one is under way at most */
+		return -EPROTO; /* the buffer holds a response, as only one is in progress */
 	return 0;
 }
 
-/* One request, if there is a whole one: then the stack gets a turn. */
+/* Serves one complete request, then lets the stack run. */
 static void peer_serve(struct worker *w, int fd)
 {
 	struct request r = {0};
@@ -135,7 +135,7 @@ static void peer_serve(struct worker *w, int fd)
 
 /* ---- the dispatcher behind TCP --------------------------------------------------------------- */
 
-/* As paper 001 has it: urgent requests first, whatever they take. */
+/* As in paper 001: urgent requests first, regardless of service time. */
 static const uint8_t darc_level[TYPES_MOST] = {6, [RULE_URGENT_TYPE] = 0,
                                                [2 ... TYPES_MOST - 1] = 6};
 
@@ -146,7 +146,7 @@ static unsigned type_of(const struct iovec *v, int count)
 	               : TYPES_MOST;
 }
 
-/* Its one worker is this thread: one request, before TCP gets a turn. */
+/* This thread is its only worker: serves one request, then lets TCP run. */
 static bool darc_serve(struct worker *w)
 {
 	struct sy_tcp_request *t = w->darc ? darc_take(w->darc, 0) : NULL;
@@ -167,7 +167,7 @@ static int darc_begin(struct worker *w)
 	                             .level = darc_level};
 	int rc = darc_open(&o, &w->darc);
 
-	return rc ? rc : sy_tcp_epoll_lend(w->c, w->epoll, SY_TCP_LEVELS, darc_desk(w->darc));
+	return rc ? rc : sy_tcp_epoll_lend(w->c, w->epoll, SY_TCP_LEVELS, darc_queue(w->darc));
 }
 
 static void darc_end(struct worker *w)
@@ -179,7 +179,7 @@ static void darc_end(struct worker *w)
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-/* Runs the hooks that the setting names, and no others. none: no hooks. lns: packet hooks alone. */
+/* Runs exactly the hooks of the setting. none: no hooks. lns: packet hooks only. */
 static int hooks_set(struct worker *w, const struct setting *s, bool packets, bool segments)
 {
 	int packet = sy_tcp_hook_packet(w->c, "rule-packet", rule_packet);
@@ -202,14 +202,14 @@ static int setting_apply(struct worker *w, const struct setting *s)
 
 	if (!none && !lns && !darc && !ours)
 		return -EINVAL;
-	if (s->aside && !w->desk)
+	if (s->aside && !w->queue)
 		return -ENODEV;
 	darc_end(w);
 	rc = hooks_set(w, s, !none, !none && !lns);
 	if (rc == 0 && darc)
 		rc = darc_begin(w);
 	else if (rc == 0 && s->aside && ours)
-		rc = sy_tcp_epoll_lend(w->c, w->epoll, others, w->desk);
+		rc = sy_tcp_epoll_lend(w->c, w->epoll, others, w->queue);
 	if (rc)
 		return rc;
 	w->setting = *s;
@@ -283,7 +283,7 @@ static void serve(struct worker *w)
 
 	while (!__atomic_load_n(&w->stop, __ATOMIC_RELAXED)) {
 		orders_take(w);
-		/* The dispatcher sees all that TCP has before it lets one be served. */
+		/* The dispatcher classifies all available requests before one is served. */
 		bool stays = darc_serve(w) || w->setting.awake;
 		int count = sy_tcp_epoll_wait(w->c, w->epoll, e, (int)w->setting.fetch,
 		                              stays ? 0 : WAIT_MS, NULL);
@@ -313,7 +313,7 @@ void *worker_main(void *arg)
 	return NULL;
 }
 
-struct worker *worker_new(struct sy_tcp_library *library, unsigned port, struct sy_tcp_desk *desk)
+struct worker *worker_new(struct sy_tcp_library *library, unsigned port, struct sy_tcp_queue *queue)
 {
 	struct worker *w = calloc(1, sizeof(*w));
 
@@ -321,7 +321,7 @@ struct worker *worker_new(struct sy_tcp_library *library, unsigned port, struct 
 		return NULL;
 	w->library = library;
 	w->port = port;
-	w->desk = desk;
+	w->queue = queue;
 	w->setting = (struct setting){.schedule = "none", .fetch = 1};
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->done, NULL);

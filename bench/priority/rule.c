@@ -13,7 +13,7 @@ static const struct rule rules[] = {
         {"nothing", SY_KEEP, SY_KEEP, SY_KEEP},
 };
 
-/* Writer: the thread that executes the experiment's orders. Readers: the contexts; relaxed. */
+/* Writer: the thread that executes orders. Readers: the contexts; relaxed. */
 static const struct rule *used = &rules[0];
 static uint64_t slower_ns;
 
@@ -45,7 +45,7 @@ uint8_t rule_packet(struct sy_hook_packet *p, const uint8_t *payload)
 	return request_begins(payload, p->payload_len) ? level_of(r, payload) : r->rest;
 }
 
-/* The header is in a request's first segment: requests come one at a time. */
+/* The header is in a request's first segment: requests do not overlap. */
 static void request_follow(struct sy_hook_segment *s, const uint8_t *payload, struct note *n)
 {
 	const struct rule *r = __atomic_load_n(&used, __ATOMIC_RELAXED);

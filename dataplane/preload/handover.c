@@ -73,14 +73,16 @@ static enum whose whose_is(struct rte_mbuf *m, struct sy_view *v)
 	if (v->fragment != SY_FRAGMENT_NONE)
 		return PART;
 	if (v->proto != SY_PROTO_TCP)
-		return quote_read(frame, v, &tuple) && !sy_stack_knows(runner.stack, &tuple) ? STRAY
-		                                                                             : OURS;
+		return quote_read(frame, v, &tuple) &&
+		                       !sy_stack_has_connection(runner.stack, &tuple)
+		               ? STRAY
+		               : OURS;
 	const struct sy_tcp *tcp = sy_packet_tcp(frame, v);
 	if ((tcp->flags & (SY_TCP_SYN | SY_TCP_ACK)) == SY_TCP_SYN)
 		return OURS;
 	bool known = tcp->flags & SY_TCP_ACK
-	                     ? sy_stack_expects(runner.stack, &v->tuple, ntohl(tcp->ack))
-	                     : sy_stack_knows(runner.stack, &v->tuple);
+	                     ? sy_stack_expects_ack(runner.stack, &v->tuple, ntohl(tcp->ack))
+	                     : sy_stack_has_connection(runner.stack, &v->tuple);
 	return known ? OURS : STRAY;
 }
 

@@ -41,7 +41,7 @@ static bool move_in(struct relay *r)
 
 	while (!r->in_done && !r->hung_up && r->writable) {
 		struct iovec v[PARTS];
-		int64_t len = sy_stack_look(runner.stack, r->s->id, v, PARTS);
+		int64_t len = sy_stack_peek_vectors(runner.stack, r->s->id, v, PARTS);
 		if (len == 0) {
 			REAL(shutdown)(r->fd, SHUT_WR);
 			r->in_done = true;
@@ -76,13 +76,13 @@ static bool move_out(struct relay *r)
 		struct iovec v[PARTS];
 		if (moved >= MOVE_BYTES)
 			return true;
-		int64_t room =
-		        sy_stack_room(runner.stack, r->s->id, v, PARTS, MOVE_STEP, runner.now_ns);
+		int64_t room = sy_stack_reserve(runner.stack, r->s->id, v, PARTS, MOVE_STEP,
+		                                runner.now_ns);
 		if (room <= 0)
 			return false; /* an event follows */
 		ssize_t n = REAL(readv)(r->fd, v, parts_of(v, (size_t)room));
 		int code = errno;
-		sy_stack_room_done(runner.stack, r->s->id, n > 0 ? (size_t)n : 0, 0, runner.now_ns);
+		sy_stack_commit(runner.stack, r->s->id, n > 0 ? (size_t)n : 0, 0, runner.now_ns);
 		if (n > 0) {
 			moved += (size_t)n;
 		} else if (n < 0 && code == EAGAIN) {

@@ -82,7 +82,7 @@ static int stack_make(const struct message_answer *c)
 	                             .toa = c->toa,
 	                             .pacing = c->pacing,
 	                             .unfinished = c->unfinished,
-	                             .unforked = true,
+	                             .not_inherited = true,
 	                             .port_first = c->port_first,
 	                             .port_last = c->port_last};
 	struct sy_error err = {0};
@@ -531,7 +531,7 @@ void runner_bequeath(bool on)
 {
 	bequeaths = on;
 	device_bequeath(on);
-	sy_stack_bequeath(runner.stack, on);
+	sy_stack_set_inherited(runner.stack, on);
 }
 
 void runner_inherit(void)

@@ -54,7 +54,7 @@ static bool parts_exist(const struct iovec *iov, size_t count, size_t bytes)
 static int64_t look(const struct sock *s, const struct iovec *to, size_t count, int flags)
 {
 	struct iovec from[LOOK];
-	int64_t left = sy_stack_look(runner.stack, s->id, from, LOOK);
+	int64_t left = sy_stack_peek_vectors(runner.stack, s->id, from, LOOK);
 	size_t done = 0, skip = 0;
 
 	if (left <= 0)
@@ -133,7 +133,7 @@ static int64_t take_more(struct sock *s, const struct iovec *iov, size_t count, 
 static int64_t receive_nothing(const struct sock *s, int flags)
 {
 	struct iovec from;
-	int64_t n = sy_stack_look(runner.stack, s->id, &from, 1);
+	int64_t n = sy_stack_peek_vectors(runner.stack, s->id, &from, 1);
 
 	return n > 0 || ((n == -EAGAIN || n == -ENOTCONN) && (blocks(s, flags) || s->read_shut)) ? 0
 	       : n == -ENOTCONN ? -EAGAIN

@@ -52,7 +52,7 @@ void runner_turn(void)
 	if (!runner.stack)
 		return;
 	hooks_turn();
-	most = sy_stack_levels_used(runner.stack) ? SORT_MAX : TURN_MAX;
+	most = sy_stack_has_packet_hook(runner.stack) ? SORT_MAX : TURN_MAX;
 	runner.now_ns = sy_clock_ns();
 	timer_seen(runner.now_ns);
 	for (unsigned i = 0; i < most && count == BURST; i++) {
@@ -64,8 +64,8 @@ void runner_turn(void)
 	count = handover_take(m, BURST, runner.now_ns);
 	if (count)
 		sy_stack_receive(runner.stack, m, count, runner.now_ns);
-	sy_stack_seen(runner.stack, seen_ns());
-	sy_stack_take(runner.stack, TURN_TAKES, runner.now_ns);
+	sy_stack_mark_seen(runner.stack, seen_ns());
+	sy_stack_process(runner.stack, TURN_TAKES, runner.now_ns);
 	sy_stack_advance(runner.stack, runner.now_ns);
 	send_burst();
 	runner_events();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Addresses of the system's calls, and the stack's. */
+/* Conversion of socket addresses. */
 #include <errno.h>
 
 #include "context.h"
@@ -25,14 +25,14 @@ int address_read(bool v6, const struct sockaddr *addr, socklen_t len, struct sy_
 	if (!v6) {
 		if (len < (socklen_t)sizeof(*v4))
 			return -EINVAL;
-		/* bind() takes AF_UNSPEC with the wildcard for AF_INET, as Linux does. */
+		/* As on Linux, bind() accepts AF_UNSPEC with the wildcard as AF_INET. */
 		if (v4->sin_family != AF_INET &&
 		    (v4->sin_family != AF_UNSPEC || v4->sin_addr.s_addr != INADDR_ANY))
 			return -EAFNOSUPPORT;
 		*out = (struct sy_stack_endpoint){sy_addr_v4(v4->sin_addr.s_addr), v4->sin_port};
 		return 0;
 	}
-	if (addr->sa_family == AF_INET6 && len >= 24) { /* without the scope, RFC 2133 */
+	if (addr->sa_family == AF_INET6 && len >= 24) { /* RFC 2133: without scope id */
 		out->port = in6->sin6_port;
 		memcpy(out->addr.b, &in6->sin6_addr, sizeof(out->addr.b));
 		return 0;

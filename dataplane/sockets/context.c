@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Contexts: descriptors, news, and waiting for them. */
+/* Contexts: descriptors, readiness and waiting. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -8,7 +8,7 @@
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Touched only where it is used. */
+/* Memory stays untouched until used. */
 static void *table_make(size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -66,7 +66,7 @@ void context_close_all(struct sy_tcp_context *c)
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
 
-int descriptor_take(struct sy_tcp_context *c, enum kind kind)
+int descriptor_alloc(struct sy_tcp_context *c, enum kind kind)
 {
 	uint32_t index = c->free;
 
@@ -80,7 +80,7 @@ int descriptor_take(struct sy_tcp_context *c, enum kind kind)
 	return (int)index;
 }
 
-void descriptor_give(struct sy_tcp_context *c, int fd)
+void descriptor_free(struct sy_tcp_context *c, int fd)
 {
 	struct descriptor *d = &c->descriptor[fd];
 
@@ -124,18 +124,18 @@ static void events_read(struct sy_tcp_context *c)
 			if (!d || d->kind != KIND_SOCKET || d->id != e[i].id)
 				continue;
 			d->urgent |= (e[i].what & SY_STACK_URGENT) != 0;
-			c->answers_go_on |= d->lent && e[i].what & ~(uint32_t)SY_STACK_READABLE;
+			c->answers_pending |= d->lent && e[i].what & ~(uint32_t)SY_STACK_READABLE;
 			descriptor_news(c, d);
 		}
 	}
 }
 
-/* Events are delivered to the application; of what it has lent, first to the desks. */
+/* Delivers events; completed requests of lent sockets come first. */
 void context_events(struct sy_tcp_context *c)
 {
 	do
 		events_read(c);
-	while (c->lender && desk_returns(c));
+	while (c->lender && requests_complete(c));
 }
 
 uint64_t sy_tcp_news(const struct sy_tcp_context *c)
@@ -152,7 +152,7 @@ unsigned sy_tcp_number(const struct sy_tcp_context *c)
 
 int sy_tcp_run(struct sy_tcp_context *c)
 {
-	return c->driver->turn(c->ctx);
+	return c->driver->poll(c->ctx);
 }
 
 int sy_tcp_fd(const struct sy_tcp_context *c)
@@ -181,7 +181,7 @@ int context_until(struct sy_tcp_context *c, int timeout_ms, const sigset_t *mask
 	for (;;) {
 		uint64_t now;
 		int rc;
-		c->driver->turn(c->ctx);
+		c->driver->poll(c->ctx);
 		rc = check(c, arg);
 		if (rc || !timeout_ms)
 			return rc;
@@ -196,9 +196,9 @@ int context_until(struct sy_tcp_context *c, int timeout_ms, const sigset_t *mask
 
 static int news_check(struct sy_tcp_context *c, void *arg)
 {
-	bool news = c->news != c->told;
+	bool news = c->news != c->news_seen;
 
-	c->told = c->news;
+	c->news_seen = c->news;
 	return news;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Hooks that `steelyard hook` orders for a context (docs/design/0046-hook-control.md): they take
- * the place of what the application has set there. */
+/* Hooks of a context set by `steelyard hook` (docs/design/0046-hook-control.md); they replace the
+ * application's. */
 #include <arpa/inet.h>
 #include <unistd.h>
 
@@ -64,9 +64,9 @@ static void tally(void *ctx, struct sy_hook_tally *out)
 		c->driver->lost(c->ctx, out);
 }
 
-static unsigned connections(void *ctx, uint32_t *at, struct sy_hook_connection *out, unsigned most)
+static unsigned connections(void *ctx, uint32_t *at, struct sy_hook_connection *out, unsigned max)
 {
-	return sy_stack_connections_read(((struct sy_tcp_context *)ctx)->stack, at, out, most);
+	return sy_stack_connections_read(((struct sy_tcp_context *)ctx)->stack, at, out, max);
 }
 
 int context_agent_open(struct sy_tcp_context *c, const struct sy_hook_channel *channel)

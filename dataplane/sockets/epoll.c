@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Epoll instances: who looks at which descriptor, and which may be ready. */
+/* Epoll instances: watches on descriptors, and which may be ready. */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "desk.h"
+#include "work_queue.h"
 
-#define NEST_MOST 5 /* instances within instances, as on Linux */
+#define MAX_NEST  5 /* nested instances, as on Linux */
 #define ALWAYS    (EPOLLERR | EPOLLHUP)
 #define READ_SIDE (uint32_t)(EPOLLIN | EPOLLRDNORM)
 #define FLAGS     (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE)
 
-/* ---- the lists of those that may be ready, by level ------------------------------------------ */
+/* ---- ready lists, by level ------------------------------------------------------------------- */
 
 static struct instance *instance_of(struct sy_tcp_context *c, const struct watch *w)
 {
 	return c->descriptor[w->epfd].instance;
 }
 
-/* Behind `before`, which is the last one of this level, or NO_WATCH: first of all. */
+/* Inserts after `before`, the last one of this level; NO_WATCH: at the front. */
 static void ready_put(struct sy_tcp_context *c, struct instance *ep, uint32_t index, unsigned level,
                       uint32_t before)
 {
@@ -63,7 +63,7 @@ static void ready_remove(struct sy_tcp_context *c, struct instance *ep, uint32_t
 	w->ready = false;
 }
 
-/* The level of what it watches: of an instance, that of its most urgent one. */
+/* Returns the level of the watched descriptor; for an instance, of its most urgent watch. */
 static unsigned watch_level(struct sy_tcp_context *c, const struct watch *w)
 {
 	const struct descriptor *d = &c->descriptor[w->fd];
@@ -89,12 +89,13 @@ void watch_ready(struct sy_tcp_context *c, uint32_t index)
 		ready_remove(c, ep, index);
 	}
 	ready_append(c, ep, index, level);
-	descriptor_news(c, &c->descriptor[w->epfd]); /* whoever looks at the instance; they nest no
-	                                                deeper than so */
+	descriptor_news(
+	        c,
+	        &c->descriptor[w->epfd]); /* notify watches on the instance; nesting is bounded */
 }
 
-/* What was most urgent may be read: those that may be ready change their lists. And what is left
- * of half a request that a desk had, is something new. */
+/* The level changed: moves its watches to other ready lists. The rest of an incomplete request
+ * counts as new. */
 void watches_level(struct sy_tcp_context *c, struct descriptor *d)
 {
 	d->partial = 0;
@@ -169,7 +170,7 @@ static int watch_make(struct sy_tcp_context *c, int epfd, int fd, const struct e
 	return 0;
 }
 
-/* at: where its descriptor's list names it. */
+/* at: the link to it in the descriptor's list. */
 static void watch_drop(struct sy_tcp_context *c, uint32_t *at)
 {
 	uint32_t index = *at;
@@ -216,7 +217,8 @@ static int watch_change(struct sy_tcp_context *c, uint32_t index, const struct e
 	return 0;
 }
 
-/* How deep instances are nested below this one; NEST_MOST + 1: too deep, or back to `top`. */
+/* Returns the nesting depth below this instance; MAX_NEST + 1: too deep, or a cycle through `top`.
+ */
 static unsigned nest_depth(const struct sy_tcp_context *c, int fd, int top, unsigned left)
 {
 	const struct descriptor *d = &c->descriptor[fd];
@@ -225,7 +227,7 @@ static unsigned nest_depth(const struct sy_tcp_context *c, int fd, int top, unsi
 	if (d->kind != KIND_EPOLL)
 		return 0;
 	if (fd == top || left == 0)
-		return NEST_MOST + 1;
+		return MAX_NEST + 1;
 	for (uint32_t w = d->instance->all; w != NO_WATCH; w = c->watch[w].all_after) {
 		unsigned below = 1 + nest_depth(c, c->watch[w].fd, top, left - 1);
 		depth = below > depth ? below : depth;
@@ -233,7 +235,7 @@ static unsigned nest_depth(const struct sy_tcp_context *c, int fd, int top, unsi
 	return depth;
 }
 
-/* And above it. */
+/* Returns the nesting depth above it. */
 static unsigned nest_height(const struct sy_tcp_context *c, int fd)
 {
 	unsigned height = 1;
@@ -250,7 +252,7 @@ static unsigned nest_height(const struct sy_tcp_context *c, int fd)
 int sy_tcp_epoll_create(struct sy_tcp_context *c)
 {
 	struct instance *ep = calloc(1, sizeof(*ep));
-	int fd = ep ? descriptor_take(c, KIND_EPOLL) : -ENOMEM;
+	int fd = ep ? descriptor_alloc(c, KIND_EPOLL) : -ENOMEM;
 
 	if (fd < 0) {
 		free(ep);
@@ -281,7 +283,7 @@ int sy_tcp_epoll_ctl(struct sy_tcp_context *c, int epfd, int op, int fd, struct 
 			return -EINVAL;
 		if (*at != NO_WATCH)
 			return -EEXIST;
-		if (nest_depth(c, fd, epfd, NEST_MOST) + nest_height(c, epfd) > NEST_MOST)
+		if (nest_depth(c, fd, epfd, MAX_NEST) + nest_height(c, epfd) > MAX_NEST)
 			return -ELOOP;
 		return watch_make(c, epfd, fd, event);
 	case EPOLL_CTL_MOD:
@@ -300,23 +302,23 @@ struct fetch {
 	struct instance *ep;
 	unsigned levels;
 	struct sy_tcp_event *event;
-	int most, count;
-	uint32_t left[SY_PRIORITIES]; /* that this call has not asked yet */
+	int max, count;
+	uint32_t left[SY_PRIORITIES]; /* not checked yet by this call */
 	unsigned open;                /* bit n: level n has such */
 };
 
-/* Half a request that came back from a desk. The rest will not come if this is the end, or if there
- * is no room for it: then the application is told. */
+/* An incomplete request: the rest cannot arrive at EOF or with a full receive buffer; then the
+ * application gets the event. */
 static bool rest_may_come(struct sy_tcp_context *c, int fd)
 {
 	return !(sy_tcp_ready(c, fd) & (POLLRDHUP | POLLHUP | POLLERR)) &&
 	       !socket_is_full(c, &c->descriptor[fd]);
 }
 
-/* Its desk gets what is readable, if its level has one. Returns the events that are reported all
- * the same. */
-static uint32_t fetch_lends(struct sy_tcp_context *c, struct instance *ep, uint32_t index,
-                            unsigned level, uint32_t events)
+/* Lends a readable socket to its level's queue or to DARC. Returns the events to report
+ * nevertheless. */
+static uint32_t fetch_lend(struct sy_tcp_context *c, struct instance *ep, uint32_t index,
+                           unsigned level, uint32_t events)
 {
 	const struct watch *w = &c->watch[index];
 	struct descriptor *d = &c->descriptor[w->fd];
@@ -325,10 +327,10 @@ static uint32_t fetch_lends(struct sy_tcp_context *c, struct instance *ep, uint3
 
 	if (!(events & EPOLLIN) || d->kind != KIND_SOCKET || d->phase == PHASE_LISTENING)
 		return events;
-	if (!ep->desk[level])
+	if (!ep->queue[level])
 		return events;
-	rc = desk_lend(c, d, data, ep->desk[level]);
-	if (rc == -ENOBUFS) /* there will be room, and then it is asked again */
+	rc = request_lend(c, d, data, ep->queue[level]);
+	if (rc == -ENOBUFS) /* retried when the queue has space */
 		ready_append(c, ep, index, level);
 	if (rc == -EAGAIN)
 		return rest_may_come(c, w->fd) ? events & ~READ_SIDE : events;
@@ -343,13 +345,13 @@ static void fetch_one(struct sy_tcp_context *c, struct fetch *f, uint32_t index,
 
 	if (!events)
 		return;
-	if (now != level) { /* it was asked as what it was */
+	if (now != level) { /* it was checked at its previous level */
 		ready_put(c, f->ep, index, now, NO_WATCH);
 		f->left[now]++;
 		f->open |= 1u << now;
 		return;
 	}
-	events = fetch_lends(c, f->ep, index, level, events);
+	events = fetch_lend(c, f->ep, index, level, events);
 	if (!events)
 		return;
 	f->event[f->count++] =
@@ -361,7 +363,7 @@ static void fetch_one(struct sy_tcp_context *c, struct fetch *f, uint32_t index,
 		ready_append(c, f->ep, index, level);
 }
 
-/* Each that may be ready is asked once: level-triggered ones go to the end of their list. */
+/* Checks each possibly ready watch once; level-triggered ones move to the end of their list. */
 static int fetch_check(struct sy_tcp_context *c, void *arg)
 {
 	struct fetch *f = arg;
@@ -371,7 +373,7 @@ static int fetch_check(struct sy_tcp_context *c, void *arg)
 	f->open = f->ep->levels;
 	for (unsigned i = 0; i < SY_PRIORITIES; i++)
 		f->left[i] = f->ep->ready[i].count;
-	while (f->count < f->most && (now = f->open & f->levels) != 0) {
+	while (f->count < f->max && (now = f->open & f->levels) != 0) {
 		unsigned level = shares_next(&f->ep->shares, now);
 		uint32_t index = f->ep->ready[level].first;
 		if (--f->left[level] == 0)
@@ -395,24 +397,24 @@ static int instance_find(const struct sy_tcp_context *c, int epfd, struct instan
 }
 
 int sy_tcp_epoll_fetch(struct sy_tcp_context *c, int epfd, unsigned levels,
-                       struct sy_tcp_event *event, int most, int timeout_ms, const sigset_t *mask)
+                       struct sy_tcp_event *event, int max, int timeout_ms, const sigset_t *mask)
 {
-	struct fetch f = {.levels = levels, .event = event, .most = most};
+	struct fetch f = {.levels = levels, .event = event, .max = max};
 	int rc = instance_find(c, epfd, &f.ep);
 
-	if (rc || most <= 0 || !(levels & SY_TCP_LEVELS))
+	if (rc || max <= 0 || !(levels & SY_TCP_LEVELS))
 		return rc ? rc : -EINVAL;
 	return context_until(c, timeout_ms, mask, fetch_check, &f);
 }
 
-#define WAIT_EVENTS 256 /* that sy_tcp_epoll_wait() gives at most, as it may */
+#define WAIT_EVENTS 256 /* max. events per sy_tcp_epoll_wait() */
 
-int sy_tcp_epoll_wait(struct sy_tcp_context *c, int epfd, struct epoll_event *event, int most,
+int sy_tcp_epoll_wait(struct sy_tcp_context *c, int epfd, struct epoll_event *event, int max,
                       int timeout_ms, const sigset_t *mask)
 {
 	struct sy_tcp_event e[WAIT_EVENTS];
 	int count = sy_tcp_epoll_fetch(c, epfd, SY_TCP_LEVELS, e,
-	                               most < WAIT_EVENTS ? most : WAIT_EVENTS, timeout_ms, mask);
+	                               max < WAIT_EVENTS ? max : WAIT_EVENTS, timeout_ms, mask);
 
 	for (int i = 0; i < count; i++)
 		event[i] = (struct epoll_event){.events = e[i].events, .data.u64 = e[i].data.u64};
@@ -429,8 +431,8 @@ int sy_tcp_epoll_shares(struct sy_tcp_context *c, int epfd, const uint8_t percen
 	return shares_set(&ep->shares, percent) ? 0 : -EINVAL;
 }
 
-/* Half a request that a desk had is told of now, or goes to another desk. */
-static void watches_ask(struct sy_tcp_context *c, const struct instance *ep)
+/* Incomplete requests are reported now, or lent to another queue. */
+static void watches_requeue(struct sy_tcp_context *c, const struct instance *ep)
 {
 	for (uint32_t i = ep->all; i != NO_WATCH; i = c->watch[i].all_after) {
 		struct descriptor *d = &c->descriptor[c->watch[i].fd];
@@ -442,7 +444,8 @@ static void watches_ask(struct sy_tcp_context *c, const struct instance *ep)
 	}
 }
 
-int sy_tcp_epoll_lend(struct sy_tcp_context *c, int epfd, unsigned levels, struct sy_tcp_desk *desk)
+int sy_tcp_epoll_lend(struct sy_tcp_context *c, int epfd, unsigned levels,
+                      struct sy_tcp_queue *queue)
 {
 	struct instance *ep;
 	int rc = instance_find(c, epfd, &ep);
@@ -451,7 +454,7 @@ int sy_tcp_epoll_lend(struct sy_tcp_context *c, int epfd, unsigned levels, struc
 		return rc;
 	for (unsigned i = 0; i < SY_PRIORITIES; i++)
 		if (levels & 1u << i)
-			ep->desk[i] = desk;
-	watches_ask(c, ep);
+			ep->queue[i] = queue;
+	watches_requeue(c, ep);
 	return 0;
 }

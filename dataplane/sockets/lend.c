@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Requests, as their owner sees them: a context makes them of what is unread, lends them to a desk
- * (desk.c), and gets them back.
+ * The owner's side of requests: a context creates them of unread data, lends them to a work queue
+ * (work_queue.c), and processes completed ones.
  *
- *     owner: desk_lend() ─▶ desk ─▶ a thread
- *     owner: desk_returns() ◀──ring of the owner── a thread: sy_tcp_request_give()
+ *     owner: request_lend() ─▶ work queue ─▶ a thread
+ *     owner: requests_complete() ◀──ring of the owner── a thread: sy_tcp_request_complete()
  *
- * A request is the owner's but between take and give, when it is the taker's; the rings order the
- * two. The taker touches no packet's reference, no socket and no stack.
+ * Between dequeue and completion a request belongs to the consumer; the rings order memory
+ * accesses. The consumer accesses no packet's reference count, no socket and no stack.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include <rte_ring.h>
 
-#include "desk.h"
+#include "work_queue.h"
 
-#define AWAY 4096 /* requests of a context that are lent at a time; a power of two */
+#define MAX_LENT 4096 /* max. lent requests per context; a power of two */
 
-/* Of a context that lends. */
+/* State of a context that lends. */
 struct lender {
-	struct rte_ring *back;                  /* from takers */
-	struct request *free;                   /* a list */
-	struct request *sending, *sending_last; /* whose answers wait for space */
-	unsigned away;                          /* lent, and not yet given back */
-	bool room; /* a desk that was full has room again; set by takers; atomic */
+	struct rte_ring *completed;             /* completed requests, from consumers */
+	struct request *free;                   /* free list */
+	struct request *sending, *sending_last; /* responses that wait for send space */
+	unsigned lent_count;                    /* lent, not yet completed */
+	/* A full work queue has space again; set by consumers; atomic. */
+	bool has_space;
 };
 
-/* ---- the owner lends ------------------------------------------------------------------------- */
+/* ---- lending --------------------------------------------------------------------------------- */
 
 static struct lender *lender_of(struct sy_tcp_context *c)
 {
@@ -38,82 +39,83 @@ static struct lender *lender_of(struct sy_tcp_context *c)
 	l = calloc(1, sizeof(*l));
 	if (!l)
 		return NULL;
-	l->back = ring_make(AWAY, RING_F_SC_DEQ);
-	if (!l->back) {
+	l->completed = ring_create(MAX_LENT, RING_F_SC_DEQ);
+	if (!l->completed) {
 		free(l);
 		return NULL;
 	}
-	__atomic_store_n(&c->lender, l, __ATOMIC_RELEASE); /* desk_has_returns() */
+	__atomic_store_n(&c->lender, l, __ATOMIC_RELEASE); /* pairs with requests_are_completed() */
 	return l;
 }
 
-static struct request *request_take(struct lender *l)
+static struct request *request_alloc(struct lender *l)
 {
 	struct request *r = l->free;
 
-	if (l->away == AWAY)
+	if (l->lent_count == MAX_LENT)
 		return NULL;
 	if (r)
 		l->free = r->next;
 	else
 		r = calloc(1, sizeof(*r));
-	l->away += r != NULL;
+	l->lent_count += r != NULL;
 	return r;
 }
 
-/* Room for twice as many packets. */
+/* Doubles the capacity. */
 static bool request_grow(struct request *r)
 {
 	int pieces = r->pieces ? 2 * r->pieces : PIECES;
 	struct iovec *v = malloc((size_t)pieces * sizeof(*v));
-	struct rte_mbuf **held = malloc((size_t)pieces * sizeof(*held));
+	struct rte_mbuf **packets = malloc((size_t)pieces * sizeof(*packets));
 
-	if (!v || !held) {
+	if (!v || !packets) {
 		free(v);
-		free(held);
+		free(packets);
 		return false;
 	}
 	free(r->v);
-	free(r->held);
+	free(r->packets);
 	r->v = v;
-	r->held = held;
+	r->packets = packets;
 	r->pieces = pieces;
 	return true;
 }
 
-static void request_put(struct lender *l, struct request *r)
+static void request_free(struct lender *l, struct request *r)
 {
 	r->next = l->free;
 	l->free = r;
 }
 
-/* It was never lent. */
-static void request_drop(struct lender *l, struct request *r)
+/* Frees a request that was not lent. */
+static void request_cancel(struct lender *l, struct request *r)
 {
-	l->away--;
-	request_put(l, r);
+	l->lent_count--;
+	request_free(l, r);
 }
 
-static void packets_let_go(struct request *r)
+static void packets_release(struct request *r)
 {
 	for (int i = 0; i < r->r.count; i++)
-		rte_pktmbuf_free_seg(r->held[i]);
+		rte_pktmbuf_free_seg(r->packets[i]);
 	r->r.count = 0;
 }
 
-/* More than came back unused, so that a long request is whole at last. */
+/* Includes more than the last incomplete request had, so that a long request becomes complete. */
 static int request_fill(struct sy_tcp_context *c, const struct descriptor *d, struct request *r)
 {
-	const void *own = sy_stack_own(c->stack, d->id);
+	const void *own = sy_stack_private_area(c->stack, d->id);
 	int64_t len;
 
 	if (!r->pieces && !request_grow(r))
 		return -ENOMEM;
-	while ((len = sy_stack_look(c->stack, d->id, r->v, r->pieces)) > 0 && len <= d->partial)
-		if (!request_grow(r)) /* has_news(): there is more */
+	while ((len = sy_stack_peek_vectors(c->stack, d->id, r->v, r->pieces)) > 0 &&
+	       len <= d->partial)
+		if (!request_grow(r)) /* has_news() found more */
 			return -ENOMEM;
 	if (len > 0)
-		len = sy_stack_hold(c->stack, d->id, r->v, r->held, r->pieces);
+		len = sy_stack_peek_referenced(c->stack, d->id, r->v, r->packets, r->pieces);
 	if (len <= 0)
 		return len < 0 ? (int)len : -EAGAIN;
 	r->owner = c;
@@ -128,7 +130,7 @@ static int request_fill(struct sy_tcp_context *c, const struct descriptor *d, st
 	return 0;
 }
 
-/* Has more come than what was lent last and is no whole request? */
+/* Returns true if there is more data than in the last incomplete request. */
 static bool has_news(struct sy_tcp_context *c, const struct descriptor *d)
 {
 	struct sy_stack_info info;
@@ -136,8 +138,8 @@ static bool has_news(struct sy_tcp_context *c, const struct descriptor *d)
 	return sy_stack_info(c->stack, d->id, &info) == 0 && info.unread > d->partial;
 }
 
-/* Makes a request of what is unread, which then is lent. 0; -EAGAIN: there is nothing new;
- * -ENOBUFS: no place; or as a read. */
+/* Creates a request of the unread data and marks the socket as lent. Fails with -EAGAIN if there is
+ * no new data, -ENOBUFS without capacity, or like a read. */
 static int request_make(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
                         struct request **out)
 {
@@ -147,12 +149,12 @@ static int request_make(struct sy_tcp_context *c, struct descriptor *d, epoll_da
 
 	if (d->lent || !has_news(c, d))
 		return -EAGAIN;
-	r = l ? request_take(l) : NULL;
+	r = l ? request_alloc(l) : NULL;
 	if (!r)
 		return -ENOBUFS;
 	rc = request_fill(c, d, r);
 	if (rc) {
-		request_drop(l, r);
+		request_cancel(l, r);
 		return rc;
 	}
 	r->r.data = data;
@@ -161,25 +163,26 @@ static int request_make(struct sy_tcp_context *c, struct descriptor *d, epoll_da
 	return 0;
 }
 
-int desk_lend(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
-              struct sy_tcp_desk *desk)
+int request_lend(struct sy_tcp_context *c, struct descriptor *d, epoll_data_t data,
+                 struct sy_tcp_queue *queue)
 {
 	struct request *r;
 	int rc;
 
-	/* Whoever has many sockets that are ready shall not make requests of all of them. */
-	if (desk_is_full(desk) && !d->lent && has_news(c, d) && lender_of(c) && desk_await(desk, c))
+	/* A context with many ready sockets must not create requests of all of them. */
+	if (work_queue_is_full(queue) && !d->lent && has_news(c, d) && lender_of(c) &&
+	    work_queue_await(queue, c))
 		return -ENOBUFS;
 	rc = request_make(c, d, data, &r);
-	if (rc || desk_lay(desk, r))
+	if (rc || work_queue_enqueue(queue, r))
 		return rc;
 	d->lent = false;
-	packets_let_go(r);
-	request_drop(c->lender, r);
+	packets_release(r);
+	request_cancel(c->lender, r);
 	return -ENOBUFS;
 }
 
-int sy_tcp_lend(struct sy_tcp_context *c, int fd, epoll_data_t data, struct sy_tcp_desk *desk)
+int sy_tcp_lend(struct sy_tcp_context *c, int fd, epoll_data_t data, struct sy_tcp_queue *queue)
 {
 	int rc;
 	struct descriptor *d = socket_of(c, fd, &rc);
@@ -188,33 +191,33 @@ int sy_tcp_lend(struct sy_tcp_context *c, int fd, epoll_data_t data, struct sy_t
 		return rc;
 	if (d->phase != PHASE_CONNECTED)
 		return -ENOTCONN;
-	rc = desk_lend(c, d, data, desk);
+	rc = request_lend(c, d, data, queue);
 	return rc == -ENOBUFS ? -EAGAIN : rc;
 }
 
-/* ---- any thread tells the owner -------------------------------------------------------------- */
+/* ---- completion, by any thread --------------------------------------------------------------- */
 
-void sy_tcp_request_give(struct sy_tcp_request *r, size_t used, size_t answer)
+void sy_tcp_request_complete(struct sy_tcp_request *r, size_t used, size_t answer)
 {
 	struct request *q = (struct request *)r;
 	struct sy_tcp_context *owner = q->owner;
 
 	q->used = used < r->len ? used : r->len;
-	q->answer = answer < q->room_size ? answer : q->room_size;
+	q->answer = answer < q->buffer_size ? answer : q->buffer_size;
 	q->sent = 0;
-	rte_ring_enqueue(owner->lender->back, q); /* it has room for all that are away */
+	rte_ring_enqueue(owner->lender->completed, q); /* has space for all lent requests */
 	owner->driver->wake(owner->ctx);
 }
 
-void lender_room(struct sy_tcp_context *c)
+void lender_notify(struct sy_tcp_context *c)
 {
-	__atomic_store_n(&c->lender->room, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&c->lender->has_space, true, __ATOMIC_RELEASE);
 	c->driver->wake(c->ctx);
 }
 
-/* ---- the owner gets it back ------------------------------------------------------------------ */
+/* ---- processing of completed requests -------------------------------------------------------- */
 
-/* The socket, if it is still the one that was lent. */
+/* Returns the socket, if it is still the lent one. */
 static struct descriptor *request_socket(const struct sy_tcp_context *c, const struct request *r)
 {
 	struct descriptor *d = descriptor_of(c, r->fd);
@@ -222,22 +225,22 @@ static struct descriptor *request_socket(const struct sy_tcp_context *c, const s
 	return d && d->kind == KIND_SOCKET && d->lent && d->id == r->id ? d : NULL;
 }
 
-/* False: the send buffer is full. */
+/* Returns false if the send buffer is full. */
 static bool answer_send(struct sy_tcp_context *c, struct request *r)
 {
 	while (r->sent < r->answer) {
-		int64_t done = sy_stack_send(c->stack, r->id, r->room + r->sent,
+		int64_t done = sy_stack_send(c->stack, r->id, r->buffer + r->sent,
 		                             r->answer - r->sent, 0, context_now(c));
 		if (done == -EAGAIN)
 			return false;
-		if (done < 0) /* the socket's readiness tells of it */
+		if (done < 0) /* reported by the socket's readiness */
 			break;
 		r->sent += (size_t)done;
 	}
 	return true;
 }
 
-/* Sends what it can. True: the request is over. */
+/* Sends the response as far as possible. Returns true if the request is finished. */
 static bool request_end(struct sy_tcp_context *c, struct request *r)
 {
 	struct descriptor *d = request_socket(c, r);
@@ -251,16 +254,16 @@ static bool request_end(struct sy_tcp_context *c, struct request *r)
 		        r->used || sy_stack_info(c->stack, r->id, &info) ? 0 : (uint32_t)r->r.len;
 		descriptor_news(c, d);
 	}
-	request_put(c->lender, r);
+	request_free(c->lender, r);
 	return true;
 }
 
-static void request_back(struct sy_tcp_context *c, struct request *r)
+static void request_finish(struct sy_tcp_context *c, struct request *r)
 {
-	c->lender->away--;
+	c->lender->lent_count--;
 	if (request_socket(c, r))
 		sy_stack_consume(c->stack, r->id, r->used, context_now(c));
-	packets_let_go(r);
+	packets_release(r);
 }
 
 static void sending_append(struct lender *l, struct request *r)
@@ -273,31 +276,33 @@ static void sending_append(struct lender *l, struct request *r)
 	l->sending_last = r;
 }
 
-bool desk_has_returns(const struct sy_tcp_context *c)
+bool requests_are_completed(const struct sy_tcp_context *c)
 {
 	const struct lender *l = __atomic_load_n(&c->lender, __ATOMIC_ACQUIRE);
-	return l && (!rte_ring_empty(l->back) || __atomic_load_n(&l->room, __ATOMIC_ACQUIRE));
+	return l &&
+	       (!rte_ring_empty(l->completed) || __atomic_load_n(&l->has_space, __ATOMIC_ACQUIRE));
 }
 
-/* A desk has room: whoever waits for news asks its instances again, and those lend. */
-static bool room_goes_on(struct sy_tcp_context *c)
+/* A work queue has space: signals news, so that the application checks its instances, which lend
+ * again. */
+static bool lending_resume(struct sy_tcp_context *c)
 {
-	if (!__atomic_load_n(&c->lender->room, __ATOMIC_ACQUIRE))
+	if (!__atomic_load_n(&c->lender->has_space, __ATOMIC_ACQUIRE))
 		return false;
-	__atomic_store_n(&c->lender->room, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&c->lender->has_space, false, __ATOMIC_RELAXED);
 	c->news++;
 	return true;
 }
 
-/* Clients that do not read cost nothing, until there is news of one. */
-static bool answers_go_on(struct sy_tcp_context *c)
+/* Retries blocked responses only after an event of such a socket. */
+static bool answers_resume(struct sy_tcp_context *c)
 {
 	struct lender *l = c->lender;
 	struct request *r, *waiting = l->sending;
 
-	if (!c->answers_go_on)
+	if (!c->answers_pending)
 		return false;
-	c->answers_go_on = false;
+	c->answers_pending = false;
 	l->sending = NULL;
 	while ((r = waiting) != NULL) {
 		waiting = r->next;
@@ -307,16 +312,16 @@ static bool answers_go_on(struct sy_tcp_context *c)
 	return true;
 }
 
-bool desk_returns(struct sy_tcp_context *c)
+bool requests_complete(struct sy_tcp_context *c)
 {
 	struct lender *l = c->lender;
-	bool any = answers_go_on(c);
+	bool any = answers_resume(c);
 	struct request *r;
 
-	any |= room_goes_on(c);
-	while (rte_ring_dequeue(l->back, (void **)&r) == 0) {
+	any |= lending_resume(c);
+	while (rte_ring_dequeue(l->completed, (void **)&r) == 0) {
 		any = true;
-		request_back(c, r);
+		request_finish(c, r);
 		if (!request_end(c, r))
 			sending_append(l, r);
 	}
@@ -330,21 +335,21 @@ void lender_free(struct sy_tcp_context *c)
 
 	if (!l)
 		return;
-	c->answers_go_on = true;
-	desk_returns(c); /* its sockets are closed: nothing is sent */
-	if (l->away > 0)
+	c->answers_pending = true;
+	requests_complete(c); /* its sockets are closed: sends nothing */
+	if (l->lent_count > 0)
 		sy_log(SY_LOG_WARN, "tcp",
-		       "context %u ends while %u of its requests are away: their packets are lost; "
-		       "give all requests back before sy_tcp_close()",
-		       c->number, l->away);
+		       "context %u ends with %u lent requests: their packets are lost; "
+		       "complete all requests before sy_tcp_close()",
+		       c->number, l->lent_count);
 	while ((r = l->free) != NULL) {
 		l->free = r->next;
-		free(r->room);
+		free(r->buffer);
 		free(r->v);
-		free(r->held);
+		free(r->packets);
 		free(r);
 	}
-	free(l->back);
+	free(l->completed);
 	free(l);
 	c->lender = NULL;
 }

@@ -2,9 +2,9 @@
 /*
  * The library on the runtime: ports, the control thread, and contexts whose threads are workers.
  *
- *   sy_tcp_open() ── starts ──▶ control thread: opens the runtime, takes addresses, runs its loop
+ *   sy_tcp_open() ── starts ──▶ control thread: opens the runtime, claims addresses, runs its loop
  *   sy_tcp_enter() ──▶ the application's thread is a worker:
- *       turn ─▶ receive ─▶ stack ─▶ context_events() ─▶ transmit
+ *       poll ─▶ receive ─▶ stack ─▶ context_events() ─▶ transmit
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,18 +23,18 @@
 #include "context.h"
 #include "setup.h"
 
-#define SYNC_MS         10000
-#define EPOLLS          64    /* descriptors besides those of connections and listeners */
-#define HELD_OF_PACKETS 3 / 4 /* that may wait for being read: the rest receives */
+#define SYNC_MS           10000
+#define EPOLLS            64    /* descriptors besides connections and listeners */
+#define UNREAD_OF_PACKETS 3 / 4 /* share for unread data; the rest is for receiving */
 
-_Static_assert(SY_MAX_WORKERS <= CONTEXTS_MOST, "contexts are workers");
+_Static_assert(SY_MAX_WORKERS <= MAX_CONTEXTS, "contexts are workers");
 
-/* The driver of one context. */
-struct place {
+/* Driver of one context. */
+struct slot {
 	struct sy_tcp_library *t;
 	struct sy_worker *worker;
 	struct sy_tcp_context *context;
-	bool taken; /* a thread has entered; compare-and-swap */
+	bool taken; /* a thread has entered; set by compare-and-swap */
 };
 
 struct sy_tcp_library {
@@ -44,12 +44,12 @@ struct sy_tcp_library {
 	struct sy_stack_port *port;
 	struct sy_hook_registry *hooks;
 	struct sy_stack_endpoint address[SETUP_ADDRESSES];
-	unsigned addresses, taken; /* taken: from the kernel */
-	struct place place[SY_MAX_WORKERS];
-	char interfaces[512]; /* the ports' names, for reports */
+	unsigned addresses, taken; /* taken: claimed from the kernel */
+	struct slot slot[SY_MAX_WORKERS];
+	char interfaces[512]; /* port names, for reports */
 	pthread_t control;
 	sem_t opened;
-	int rc; /* of the control thread's opening */
+	int rc; /* result of opening, by the control thread */
 	struct sy_error err;
 };
 
@@ -58,50 +58,50 @@ struct sy_tcp_library {
 static void serve(struct sy_stack *s, unsigned worker, uint64_t now_ns, void *ctx)
 {
 	struct sy_tcp_library *t = ctx;
-	context_events(t->place[worker].context);
+	context_events(t->slot[worker].context);
 }
 
-/* What the application has asked for since the last turn is done in this one. */
+/* Runs what the application has requested since the last poll iteration. */
 static bool poll_stack(struct sy_worker *w)
 {
-	if (!sy_stack_sorts(w))
+	if (!sy_stack_is_sorting(w))
 		sy_stack_round(w);
 	return false;
 }
 
-/* With a packet hook, all that the driver has is sorted before the application goes on. */
-static bool place_turn(void *d)
+/* With a packet hook, the driver's ring is drained and sorted before the application runs. */
+static bool slot_poll(void *d)
 {
-	struct place *p = d;
+	struct slot *p = d;
 	struct sy_worker *w = p->worker;
 	if (p->context->agent)
 		sy_hook_agent_poll(p->context->agent);
 	bool work = sy_worker_poll(w);
 
-	while (sy_stack_sorts(w))
+	while (sy_stack_is_sorting(w))
 		work |= sy_worker_poll(w);
 	return work;
 }
 
-static uint64_t place_clock(void *d)
+static uint64_t slot_clock(void *d)
 {
 	return sy_clock_ns();
 }
 
-static uint64_t place_now(void *d)
+static uint64_t slot_now(void *d)
 {
-	return ((struct place *)d)->worker->now_ns;
+	return ((struct slot *)d)->worker->now_ns;
 }
 
-static int place_fd(void *d)
+static int slot_fd(void *d)
 {
-	return sy_worker_descriptor(((struct place *)d)->worker);
+	return sy_worker_descriptor(((struct slot *)d)->worker);
 }
 
-static uint64_t place_sleep(void *d)
+static uint64_t slot_sleep(void *d)
 {
-	struct place *p = d;
-	uint64_t due = sy_stack_advance(p->context->stack, place_now(d)), now = sy_clock_ns(), ns;
+	struct slot *p = d;
+	uint64_t due = sy_stack_advance(p->context->stack, slot_now(d)), now = sy_clock_ns(), ns;
 
 	if (due <= now)
 		return 0;
@@ -109,15 +109,15 @@ static uint64_t place_sleep(void *d)
 	return ns < due - now ? ns : due - now;
 }
 
-static void place_awake(void *d)
+static void slot_awake(void *d)
 {
-	sy_worker_awake(((struct place *)d)->worker);
+	sy_worker_awake(((struct slot *)d)->worker);
 }
 
-static int place_wait(void *d, uint64_t most_ns, const sigset_t *mask)
+static int slot_wait(void *d, uint64_t most_ns, const sigset_t *mask)
 {
-	struct pollfd news = {.fd = place_fd(d), .events = POLLIN};
-	uint64_t ns = place_sleep(d);
+	struct pollfd news = {.fd = slot_fd(d), .events = POLLIN};
+	uint64_t ns = slot_sleep(d);
 	struct timespec time;
 	int rc;
 
@@ -126,16 +126,16 @@ static int place_wait(void *d, uint64_t most_ns, const sigset_t *mask)
 	ns = ns < most_ns ? ns : most_ns;
 	time = (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
 	rc = ppoll(&news, 1, &time, mask) < 0 ? -errno : 0;
-	place_awake(d);
+	slot_awake(d);
 	return rc;
 }
 
-static void place_wake(void *d)
+static void slot_wake(void *d)
 {
-	sy_worker_wake(((struct place *)d)->worker);
+	sy_worker_wake(((struct slot *)d)->worker);
 }
 
-/* What ports have missed is told by the first context, for all. */
+/* The first context reports packets missed by ports, for all. */
 static uint64_t missed(const struct sy_runtime *rt)
 {
 	struct sy_port_stats stats;
@@ -148,9 +148,9 @@ static uint64_t missed(const struct sy_runtime *rt)
 	return sum;
 }
 
-static void place_lost(void *d, struct sy_hook_tally *out)
+static void slot_lost(void *d, struct sy_hook_tally *out)
 {
-	const struct place *p = d;
+	const struct slot *p = d;
 	const struct sy_worker *w = p->worker;
 	const uint64_t *drop = w->counters.drop;
 
@@ -161,28 +161,28 @@ static void place_lost(void *d, struct sy_hook_tally *out)
 	                   drop[SY_DROP_NEIGHBOUR_QUEUE];
 }
 
-/* It does not sleep while another thread has given something back. */
-static bool place_is_idle(const struct sy_worker *w)
+/* Does not sleep while completed requests are pending. */
+static bool slot_is_idle(const struct sy_worker *w)
 {
 	const struct sy_tcp_library *t = sy_stack_port_ctx(w);
-	return !desk_has_returns(t->place[w->id].context);
+	return !requests_are_completed(t->slot[w->id].context);
 }
 
-static const struct context_driver place_driver = {
-        .turn = place_turn,
-        .sleep = place_sleep,
-        .awake = place_awake,
-        .wait = place_wait,
-        .now = place_now,
-        .clock = place_clock,
-        .fd = place_fd,
-        .wake = place_wake,
-        .lost = place_lost,
+static const struct context_driver slot_driver = {
+        .poll = slot_poll,
+        .sleep = slot_sleep,
+        .awake = slot_awake,
+        .wait = slot_wait,
+        .now = slot_now,
+        .clock = slot_clock,
+        .fd = slot_fd,
+        .wake = slot_wake,
+        .lost = slot_lost,
 };
 
 /* ---- opening, on the control thread ---------------------------------------------------------- */
 
-/* Besides the ports. */
+/* All options except ports. */
 static void runtime_options(struct sy_tcp_library *t)
 {
 	const struct sy_tcp_setup *o = &t->options;
@@ -195,7 +195,7 @@ static void runtime_options(struct sy_tcp_library *t)
 	r->pipeline = sy_stack_pipeline;
 	r->offloads = true;
 	r->poll = poll_stack;
-	r->is_idle = place_is_idle;
+	r->is_idle = slot_is_idle;
 	r->app = t->port;
 	snprintf(r->instance, sizeof(r->instance), "steelyard-tcp-%d", (int)getpid());
 }
@@ -203,13 +203,13 @@ static void runtime_options(struct sy_tcp_library *t)
 static int stacks_open(struct sy_tcp_library *t)
 {
 	const struct sy_tcp_setup *o = &t->options;
-	uint64_t room = (uint64_t)o->packets * 2048 * HELD_OF_PACKETS / o->contexts;
+	uint64_t space = (uint64_t)o->packets * 2048 * UNREAD_OF_PACKETS / o->contexts;
 	struct sy_stack_options s = {
 	        .connections = o->connections,
 	        .listeners = o->listeners,
 	        .send_all = o->send_bytes,
 	        .receive_all =
-	                o->receive_bytes && o->receive_bytes < room ? o->receive_bytes : room,
+	                o->receive_bytes && o->receive_bytes < space ? o->receive_bytes : space,
 	        .congestion = o->congestion,
 	        .port_first = o->port_first,
 	        .port_last = o->port_last,
@@ -233,8 +233,8 @@ static int contexts_open(struct sy_tcp_library *t)
 	for (unsigned i = 0; i < o->contexts; i++) {
 		const struct context_options c = {
 		        .stack = sy_stack_port_stack(t->port, i),
-		        .driver = &place_driver,
-		        .ctx = &t->place[i],
+		        .driver = &slot_driver,
+		        .ctx = &t->slot[i],
 		        .address = t->address,
 		        .addresses = t->addresses,
 		        .descriptors = o->connections + o->listeners + EPOLLS,
@@ -243,16 +243,16 @@ static int contexts_open(struct sy_tcp_library *t)
 		        .port_last = o->port_last,
 		        .number = i,
 		};
-		t->place[i] = (struct place){.t = t, .worker = sy_worker_at(t->rt, i)};
-		t->place[i].context = context_create(&c);
-		if (!t->place[i].context)
+		t->slot[i] = (struct slot){.t = t, .worker = sy_worker_at(t->rt, i)};
+		t->slot[i].context = context_create(&c);
+		if (!t->slot[i].context)
 			return sy_fail(&t->err, ENOMEM, "no memory for a context");
 	}
 	return 0;
 }
 
-/* The socket wakes a context that sleeps. */
-static int agent_open(struct sy_tcp_library *t, struct place *p)
+/* The agent's socket wakes a sleeping context. */
+static int agent_open(struct sy_tcp_library *t, struct slot *p)
 {
 	struct epoll_event news = {.events = EPOLLIN};
 	struct sy_hook_channel channel;
@@ -261,7 +261,7 @@ static int agent_open(struct sy_tcp_library *t, struct place *p)
 	if (rc < 0)
 		return rc;
 	rc = context_agent_open(p->context, &channel);
-	if (!rc && epoll_ctl(place_fd(p), EPOLL_CTL_ADD, p->context->agent_socket, &news))
+	if (!rc && epoll_ctl(slot_fd(p), EPOLL_CTL_ADD, p->context->agent_socket, &news))
 		rc = -errno;
 	return rc;
 }
@@ -275,7 +275,7 @@ static void interfaces_name(struct sy_tcp_library *t)
 		                        i ? "," : "", t->runtime.port[i].name);
 }
 
-/* `steelyard hook` and `steelyard stack` find the contexts by one name. */
+/* Opens the registry by which `steelyard hook` and `steelyard stack` find all contexts. */
 static int hooks_open(struct sy_tcp_library *t)
 {
 	const struct sy_hook_registry_owner owner = {
@@ -289,7 +289,7 @@ static int hooks_open(struct sy_tcp_library *t)
 		return 0;
 	rc = sy_hook_registry_open(&t->hooks, &t->err);
 	for (unsigned i = 0; i < t->options.contexts && !rc; i++)
-		rc = agent_open(t, &t->place[i]);
+		rc = agent_open(t, &t->slot[i]);
 	if (rc)
 		return t->err.text[0] ? rc : sy_fail(&t->err, -rc, "hooks: %s", strerror(-rc));
 	snprintf(name, sizeof(name), "%.40s-%d", program_invocation_short_name, (int)getpid());
@@ -342,16 +342,16 @@ static int library_open(struct sy_tcp_library *t)
 	return rc;
 }
 
-/* The addresses are the kernel's again, which nobody asks for them. */
+/* Closes the library and releases the addresses. */
 static void library_close(struct sy_tcp_library *t)
 {
 	while (t->taken > 0)
 		sy_address_release(t->rt, &t->address[--t->taken].addr);
 	sy_hook_registry_close(t->hooks);
-	for (unsigned i = 0; i < t->options.contexts && t->place[i].context; i++)
-		context_agent_close(t->place[i].context);
+	for (unsigned i = 0; i < t->options.contexts && t->slot[i].context; i++)
+		context_agent_close(t->slot[i].context);
 	for (unsigned i = 0; i < t->options.contexts; i++)
-		context_destroy(t->place[i].context);
+		context_destroy(t->slot[i].context);
 	sy_stack_port_close(t->port);
 	sy_runtime_close(t->rt);
 }
@@ -363,7 +363,7 @@ static void *control_main(void *arg)
 	pthread_setname_np(pthread_self(), "sy-control");
 	t->rc = library_open(t);
 	bool open = t->rc == 0;
-	sem_post(&t->opened); /* from here on t->rc is the opener's */
+	sem_post(&t->opened); /* from here on the opening thread owns t->rc */
 	if (open)
 		sy_runtime_run(t->rt);
 	library_close(t);
@@ -384,7 +384,7 @@ static int control_start(struct sy_tcp_library *t)
 	sigset_t all, before;
 	int code;
 
-	sigfillset(&all); /* signals are for the application's threads */
+	sigfillset(&all); /* the application's threads handle signals */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	code = pthread_create(&t->control, NULL, control_main, t);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -407,7 +407,7 @@ int sy_tcp_open(const struct sy_tcp_setup *options, struct sy_tcp_library **out,
 	if (!rc)
 		rc = control_start(t);
 	if (!rc) {
-		while (sem_wait(&t->opened)) /* a signal */
+		while (sem_wait(&t->opened)) /* interrupted */
 			;
 		rc = t->rc;
 		if (rc)
@@ -434,7 +434,7 @@ void sy_tcp_close(struct sy_tcp_library *t)
 
 int sy_tcp_enter(struct sy_tcp_library *t, unsigned number, struct sy_tcp_context **out)
 {
-	struct place *p = &t->place[number];
+	struct slot *p = &t->slot[number];
 	bool free = false;
 
 	if (number >= t->options.contexts)
@@ -449,10 +449,10 @@ int sy_tcp_enter(struct sy_tcp_library *t, unsigned number, struct sy_tcp_contex
 
 void sy_tcp_leave(struct sy_tcp_context *c)
 {
-	struct place *p = c->ctx;
+	struct slot *p = c->ctx;
 
 	context_close_all(c);
-	sy_worker_poll(p->worker); /* FINs and resets go out */
+	sy_worker_poll(p->worker); /* sends FINs and resets */
 	sy_worker_leave(p->worker);
 	__atomic_store_n(&p->taken, false, __ATOMIC_RELEASE);
 }

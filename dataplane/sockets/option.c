@@ -54,7 +54,7 @@ static int64_t socket_number(struct sy_tcp_context *c, struct descriptor *d, int
 		return d->phase == PHASE_LISTENING;
 	case SO_ERROR:
 		return d->phase >= PHASE_CONNECTING ? sy_stack_error(c->stack, d->id) : 0;
-	case SO_SNDBUF: /* doubled, as Linux does for its own needs */
+	case SO_SNDBUF: /* doubled, as on Linux */
 		return 2 * (int64_t)(o->send_bytes ? o->send_bytes : SEND_BYTES / 2);
 	case SO_RCVBUF:
 		return 2 * (int64_t)(o->receive_bytes ? o->receive_bytes : RECEIVE_BYTES / 2);
@@ -75,7 +75,7 @@ static int64_t socket_number(struct sy_tcp_context *c, struct descriptor *d, int
 	}
 }
 
-/* The same of IPPROTO_IP and IPPROTO_IPV6. */
+/* The same for IPPROTO_IP and IPPROTO_IPV6. */
 static int64_t ip_number(const struct descriptor *d, bool v6, int name)
 {
 	if (name == (v6 ? IPV6_UNICAST_HOPS : IP_TTL))
@@ -147,7 +147,7 @@ static int socket_set(struct sy_tcp_context *c, struct descriptor *d, int name, 
 	int number = 0, rc = value_int(value, len, &number);
 
 	switch (name) {
-	case SO_OOBINLINE: /* the stack has no other way */
+	case SO_OOBINLINE: /* always on in the stack */
 		return rc ? rc : number ? 0 : -ENOPROTOOPT;
 	case SO_SNDBUF:
 	case SO_SNDBUFFORCE:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What option.c and option_tcp.c share. */
+/* Shared by option.c and option_tcp.c. */
 #ifndef OPTION_H
 #define OPTION_H
 
 #include "context.h"
 
-/* Copies as much as fits, as the system's calls do. */
+/* Copies as much as fits, like getsockopt(). */
 int value_copy(void *to, socklen_t *len, const void *from, size_t size);
 int value_int(const void *value, socklen_t len, int *out);
 

@@ -54,7 +54,7 @@ int tcp_set(const struct sy_tcp_context *c, int name, const void *value, socklen
 	if (len < 1)
 		return -EINVAL;
 	memcpy(text, value, strnlen(value, len < sizeof(text) ? len : sizeof(text) - 1));
-	if (strcmp(text, "reno") == 0) /* Linux' name of it */
+	if (strcmp(text, "reno") == 0) /* Linux' name */
 		memcpy(text, "newreno", sizeof("newreno"));
-	return strcmp(text, c->congestion) ? -ENOENT : 0; /* one for all of a context */
+	return strcmp(text, c->congestion) ? -ENOENT : 0; /* one algorithm per context */
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Hooks of a context, and what they are for. */
+/* Hooks of a context. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -65,7 +65,7 @@ int sy_tcp_hook_calls(struct sy_tcp_context *c, int hook, uint64_t *calls, doubl
 	return 0;
 }
 
-/* ---- who is asked ---------------------------------------------------------------------------- */
+/* ---- assignment ------------------------------------------------------------------------------ */
 
 int sy_tcp_hook_use(struct sy_tcp_context *c, int fd, int hook)
 {
@@ -86,14 +86,14 @@ int sy_tcp_hook_use(struct sy_tcp_context *c, int fd, int hook)
 	return sy_stack_segment_hook(c->stack, d->id, (unsigned)hook);
 }
 
-/* ---- what follows ---------------------------------------------------------------------------- */
+/* ---- levels ---------------------------------------------------------------------------------- */
 
 void *sy_tcp_own(struct sy_tcp_context *c, int fd)
 {
 	int rc;
 	const struct descriptor *d = socket_of(c, fd, &rc);
 
-	return d && d->phase >= PHASE_CONNECTING ? sy_stack_own(c->stack, d->id) : NULL;
+	return d && d->phase >= PHASE_CONNECTING ? sy_stack_private_area(c->stack, d->id) : NULL;
 }
 
 int sy_tcp_level(struct sy_tcp_context *c, int fd)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is ready, as poll(2) says of a TCP socket on Linux. */
+/* Readiness, as poll(2) reports it for TCP sockets on Linux. */
 #include <errno.h>
 
 #include "context.h"
@@ -14,7 +14,8 @@ static uint32_t urgent_ready(struct sy_tcp_context *c, struct descriptor *d)
 	if (!d->urgent)
 		return 0;
 	d->urgent = sy_stack_info(c->stack, d->id, &info) == 0 && info.urgent > 0;
-	return d->urgent && info.urgent <= info.unread ? POLLPRI : 0; /* its byte is there */
+	return d->urgent && info.urgent <= info.unread ? POLLPRI
+	                                               : 0; /* the urgent byte has arrived */
 }
 
 bool socket_is_full(struct sy_tcp_context *c, const struct descriptor *d)
@@ -24,7 +25,7 @@ bool socket_is_full(struct sy_tcp_context *c, const struct descriptor *d)
 	return sy_stack_info(c->stack, d->id, &info) == 0 && info.unread > 0 && info.receive_closed;
 }
 
-/* SO_RCVLOWAT: so many bytes, or the end, or no room for more. */
+/* SO_RCVLOWAT: enough bytes, EOF, or a full buffer. */
 static bool enough_unread(struct sy_tcp_context *c, const struct descriptor *d)
 {
 	struct sy_stack_info info;

@@ -14,7 +14,7 @@
 #define PACKETS      16384
 #define CONNECTIONS  16384
 #define LISTENERS    64
-#define BUFFER_BYTES 2560 /* of a packet of usual size, with its share of the pool */
+#define BUFFER_BYTES 2560 /* of a standard packet, with its share of the pool */
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -30,13 +30,13 @@ static unsigned queues_of(const char *interface)
 	return queues ? queues : 1;
 }
 
-/* Packets of one queue under way. */
+/* Packets in flight per queue. */
 static uint64_t queue_packets(const struct sy_port_options *p)
 {
 	return p->ring > 2048 ? 2 * p->ring : 4096;
 }
 
-/* Packets under way in the ports and workers, and those that wait. */
+/* Sums packets in ports and workers, and unread ones. */
 unsigned setup_memory_mb(const struct sy_tcp_setup *o, const struct sy_runtime_options *r)
 {
 	uint64_t packets = o->packets + o->contexts * UINT64_C(1536);
@@ -53,9 +53,9 @@ unsigned setup_memory_mb(const struct sy_tcp_setup *o, const struct sy_runtime_o
 	return (unsigned)(64 + packets * BUFFER_BYTES / (1 << 20));
 }
 
-/* ---- what is asked --------------------------------------------------------------------------- */
+/* ---- settings -------------------------------------------------------------------------------- */
 
-/* Of this version or another one: what it does not have is 0, and what this one lacks may not be
+/* Converts between versions: fields the caller lacks are 0; fields this version lacks must not be
  * set. */
 static int versions_meet(const struct sy_tcp_setup *from, struct sy_tcp_setup *o,
                          struct sy_error *err)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What an application asks of the library: checked and completed, before anything is opened. */
+/* The application's settings: validated and completed before anything is opened. */
 #ifndef SETUP_H
 #define SETUP_H
 
@@ -8,19 +8,18 @@
 
 #include "sy_tcp.h"
 
-#define SETUP_ADDRESSES 64 /* at most */
+#define SETUP_ADDRESSES 64 /* max. */
 
-/* What the application has set, perhaps in another version of struct sy_tcp_setup, with what is
- * usual for all else. address: as options.address has them, ports are 0. Returns 0, -EINVAL, or
- * -E2BIG: it sets what this version does not have. */
+/* Reads settings, possibly of another version of struct sy_tcp_setup, and fills in defaults.
+ * address: those of options.address, with port 0. Fails with -EINVAL, or -E2BIG if it sets a field
+ * that this version lacks. */
 int setup_read(const struct sy_tcp_setup *from, struct sy_tcp_setup *o,
                struct sy_stack_endpoint address[SETUP_ADDRESSES], struct sy_error *err);
 
-/* The ports, routes and neighbours that it names; sy_port_options_free() frees what they take, also
- * after an error. */
+/* Parses ports, routes and neighbours. Call sy_port_options_free() afterwards, even on failure. */
 int setup_ports(const struct sy_tcp_setup *o, struct sy_runtime_options *r, struct sy_error *err);
 
-/* For packets and rings: what the application says, or what suffices for its ports. */
+/* Returns the memory for packets and rings: as set, or sufficient for the ports. */
 unsigned setup_memory_mb(const struct sy_tcp_setup *o, const struct sy_runtime_options *r);
 
 #endif

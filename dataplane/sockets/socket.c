@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sockets: from socket() to close(), who they are, and what is ready. */
+/* Sockets: socket() to close(), names, readiness. */
 #include <arpa/inet.h>
 #include <errno.h>
 
 #include "context.h"
 
-#define BACKLOG_MOST 4096 /* net.core.somaxconn */
+#define MAX_BACKLOG 4096 /* net.core.somaxconn */
 
 int sy_tcp_socket(struct sy_tcp_context *c, int family)
 {
@@ -13,7 +13,7 @@ int sy_tcp_socket(struct sy_tcp_context *c, int family)
 
 	if (family != AF_INET && family != AF_INET6)
 		return -EAFNOSUPPORT;
-	fd = descriptor_take(c, KIND_SOCKET);
+	fd = descriptor_alloc(c, KIND_SOCKET);
 	if (fd < 0)
 		return fd;
 	struct descriptor *d = &c->descriptor[fd];
@@ -33,7 +33,7 @@ static bool is_own(const struct sy_tcp_context *c, const struct sy_addr *addr)
 	return false;
 }
 
-/* Would both take the same peer's segments? */
+/* Returns true if both would match the same segments. */
 static bool overlap(const struct descriptor *a, const struct descriptor *b)
 {
 	bool any_a = address_is_any(&a->local.addr), any_b = address_is_any(&b->local.addr);
@@ -45,7 +45,7 @@ static bool overlap(const struct descriptor *a, const struct descriptor *b)
 	bool v4_a = sy_addr_is_v4(&a->local.addr), v4_b = sy_addr_is_v4(&b->local.addr);
 	if (v4_a == v4_b)
 		return true;
-	/* One of IPv4: the other has to be a wildcard of both families. */
+	/* One is IPv4: they overlap if the other is a dual-stack wildcard. */
 	return v4_a ? any_b && !b->options.only_v6 : any_a && !a->options.only_v6;
 }
 
@@ -126,7 +126,7 @@ int sy_tcp_bind(struct sy_tcp_context *c, int fd, const struct sockaddr *addr, s
 
 static unsigned backlog_of(int backlog)
 {
-	return backlog < 0 || backlog > BACKLOG_MOST ? BACKLOG_MOST : (unsigned)backlog + 1;
+	return backlog < 0 || backlog > MAX_BACKLOG ? MAX_BACKLOG : (unsigned)backlog + 1;
 }
 
 int sy_tcp_listen(struct sy_tcp_context *c, int fd, int backlog)
@@ -157,12 +157,12 @@ int sy_tcp_listen(struct sy_tcp_context *c, int fd, int backlog)
 	return 0;
 }
 
-/* The client that a balancer names, or the peer itself. */
+/* Returns the client address from a load balancer, or the peer's. */
 static void peer_find(struct sy_tcp_context *c, struct descriptor *d)
 {
 	struct sy_stack_endpoint client;
 
-	/* An address of IPv6 has no form that a socket of IPv4 could tell. */
+	/* An IPv4 socket cannot represent an IPv6 address. */
 	if (sy_stack_client(c->stack, d->id, &client) == 0 &&
 	    (d->v6 || sy_addr_is_v4(&client.addr)))
 		d->peer = client;
@@ -182,12 +182,12 @@ int sy_tcp_accept(struct sy_tcp_context *c, int fd, struct sockaddr *addr, sockl
 		return -EINVAL;
 	if (!(sy_stack_ready(c->stack, l->id) & SY_STACK_READABLE))
 		return -EAGAIN;
-	new = descriptor_take(c, KIND_SOCKET);
+	new = descriptor_alloc(c, KIND_SOCKET);
 	if (new < 0)
 		return new;
 	rc = sy_stack_accept(c->stack, l->id, (uint64_t) new, &peer, &id);
 	if (rc) {
-		descriptor_give(c, new);
+		descriptor_free(c, new);
 		return rc;
 	}
 	d = &c->descriptor[new];
@@ -232,7 +232,7 @@ static int connect_begin(struct sy_tcp_context *c, struct descriptor *d,
 	struct sy_stack_info info;
 	int rc;
 
-	/* The stack has no loopback. */
+	/* No loopback. */
 	if (peer->port == 0 || address_is_any(&peer->addr) || is_own(c, &peer->addr))
 		return -ENETUNREACH;
 	if (d->v6 && d->options.only_v6 && sy_addr_is_v4(&peer->addr))
@@ -240,7 +240,7 @@ static int connect_begin(struct sy_tcp_context *c, struct descriptor *d,
 	rc = source_choose(c, &peer->addr, &from.addr);
 	if (rc)
 		return rc;
-	if (d->chosen || !d->bound) /* one whose answers come to this context */
+	if (d->chosen || !d->bound) /* one whose packets are steered to this context */
 		from.port = 0;
 	rc = sy_stack_connect(c->stack, &from, peer, (uint64_t)descriptor_number(c, d),
 	                      context_now(c), &d->id);
@@ -256,8 +256,8 @@ static int connect_begin(struct sy_tcp_context *c, struct descriptor *d,
 	return -EINPROGRESS;
 }
 
-/* connect() again tells how the first one went, once. */
-static int connect_ask(struct sy_tcp_context *c, struct descriptor *d)
+/* A repeated connect() returns the first one's result, once. */
+static int connect_result(struct sy_tcp_context *c, struct descriptor *d)
 {
 	enum sy_stack_state state = socket_state(c, d);
 	int error;
@@ -282,7 +282,7 @@ int sy_tcp_connect(struct sy_tcp_context *c, int fd, const struct sockaddr *addr
 		return rc;
 	if (len < (socklen_t)sizeof(addr->sa_family))
 		return -EINVAL;
-	if (addr->sa_family == AF_UNSPEC) { /* dissolves the connection */
+	if (addr->sa_family == AF_UNSPEC) { /* disconnects */
 		if (d->phase == PHASE_LISTENING)
 			sy_stack_close(c->stack, d->id, context_now(c));
 		connection_forget(c, d);
@@ -290,14 +290,14 @@ int sy_tcp_connect(struct sy_tcp_context *c, int fd, const struct sockaddr *addr
 		return 0;
 	}
 	if (d->phase == PHASE_CONNECTING)
-		return connect_ask(c, d);
+		return connect_result(c, d);
 	if (d->phase != PHASE_NEW)
 		return -EISCONN;
 	rc = address_read(d->v6, addr, len, &peer);
 	return rc ? rc : connect_begin(c, d, &peer);
 }
 
-/* ---- the end --------------------------------------------------------------------------------- */
+/* ---- shutdown and close ---------------------------------------------------------------------- */
 
 int sy_tcp_shutdown(struct sy_tcp_context *c, int fd, int how)
 {
@@ -324,7 +324,7 @@ int sy_tcp_shutdown(struct sy_tcp_context *c, int fd, int how)
 		return -ENOTCONN;
 	default:
 		d->shut |= (uint8_t)bits;
-		c->answers_go_on |= d->lent;
+		c->answers_pending |= d->lent;
 		if (bits & SHUT_WRITE)
 			sy_stack_shutdown(c->stack, d->id, context_now(c));
 	}
@@ -340,12 +340,12 @@ int sy_tcp_close_fd(struct sy_tcp_context *c, int fd)
 		return -EBADF;
 	watches_drop(c, d);
 	if (d->kind == KIND_SOCKET) {
-		c->answers_go_on |= d->lent;
+		c->answers_pending |= d->lent;
 		bound_remove(c, d);
 		if (d->phase != PHASE_NEW)
 			sy_stack_close(c->stack, d->id, context_now(c));
 	}
-	descriptor_give(c, fd);
+	descriptor_free(c, fd);
 	return 0;
 }
 
@@ -386,7 +386,7 @@ int sy_tcp_getpeername(struct sy_tcp_context *c, int fd, struct sockaddr *addr, 
 	case SY_STACK_CLOSED:
 	case SY_STACK_LISTEN:
 	case SY_STACK_SYN_SENT:
-	case SY_STACK_TIME_WAIT: /* the socket of the kernel is closed by then */
+	case SY_STACK_TIME_WAIT: /* a kernel socket would be closed by then */
 		return -ENOTCONN;
 	default:
 		break;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Bytes: send, receive, look. */
+/* Sending and receiving. */
 #include <errno.h>
 #include <limits.h>
 
@@ -16,14 +16,14 @@ static int flags_of(int flags)
 	return (flags & MSG_MORE ? SY_STACK_MORE : 0) | (flags & MSG_OOB ? SY_STACK_OOB : 0);
 }
 
-/* 0: bytes may be sent. */
+/* Returns 0 if data may be sent. */
 static int send_check(const struct descriptor *d)
 {
 	return d->phase == PHASE_NEW || d->phase == PHASE_LISTENING || d->shut & SHUT_WRITE ? -EPIPE
 	                                                                                    : 0;
 }
 
-/* shutdown() does not hide an error that the connection has. */
+/* An error of the connection precedes the result of shutdown(). */
 static int send_refused(struct sy_tcp_context *c, const struct descriptor *d, int rc)
 {
 	int error = d->phase >= PHASE_CONNECTING ? sy_stack_error(c->stack, d->id) : 0;
@@ -89,32 +89,32 @@ ssize_t sy_tcp_sendmsg(struct sy_tcp_context *c, int fd, const struct msghdr *m,
 
 /* ---- receive --------------------------------------------------------------------------------- */
 
-/* 0: ask the stack. */
+/* Returns 0 to proceed to the stack. */
 static int receive_check(const struct descriptor *d, int flags)
 {
 	if (flags & MSG_ERRQUEUE)
 		return -EAGAIN;
 	if (d->phase == PHASE_NEW || d->phase == PHASE_LISTENING)
 		return -ENOTCONN;
-	/* Urgent data lies among the others, as with SO_OOBINLINE (RFC 6093 3.2). */
+	/* Urgent data is inline, as with SO_OOBINLINE (RFC 6093 3.2). */
 	return flags & MSG_OOB ? -EINVAL : 0;
 }
 
-/* What the stack's answer means for a socket. */
+/* Converts the stack's result. */
 static ssize_t receive_answer(const struct descriptor *d, int64_t rc)
 {
-	if (rc == -ENOTCONN) /* not yet: a connection is being opened */
+	if (rc == -ENOTCONN) /* connecting */
 		rc = -EAGAIN;
 	return rc == -EAGAIN && d->shut & SHUT_READ ? 0 : rc;
 }
 
-#define LOOK 64 /* pieces at once */
+#define LOOK 64 /* vectors per call */
 
 static ssize_t peek(struct sy_tcp_context *c, const struct descriptor *d, const struct iovec *to,
                     size_t count)
 {
 	struct iovec from[LOOK];
-	int64_t left = sy_stack_look(c->stack, d->id, from, LOOK);
+	int64_t left = sy_stack_peek_vectors(c->stack, d->id, from, LOOK);
 	size_t done = 0, at = 0;
 
 	if (left <= 0)
@@ -139,7 +139,7 @@ static ssize_t peek(struct sy_tcp_context *c, const struct descriptor *d, const 
 	return (ssize_t)done;
 }
 
-/* MSG_TRUNC: takes bytes away without telling them. */
+/* MSG_TRUNC: discards bytes. */
 static ssize_t discard(struct sy_tcp_context *c, struct descriptor *d, size_t len)
 {
 	struct sy_stack_info info;
@@ -223,7 +223,7 @@ ssize_t sy_tcp_recvmsg(struct sy_tcp_context *c, int fd, struct msghdr *m, int f
 	return rc;
 }
 
-/* ---- without a copy -------------------------------------------------------------------------- */
+/* ---- zero-copy ------------------------------------------------------------------------------- */
 
 ssize_t sy_tcp_receive_look(struct sy_tcp_context *c, int fd, struct iovec *v, int count)
 {
@@ -233,7 +233,7 @@ ssize_t sy_tcp_receive_look(struct sy_tcp_context *c, int fd, struct iovec *v, i
 	if (!d)
 		return rc;
 	rc = count < 1 ? -EINVAL : receive_check(d, 0);
-	return rc ? rc : receive_answer(d, sy_stack_look(c->stack, d->id, v, count));
+	return rc ? rc : receive_answer(d, sy_stack_peek_vectors(c->stack, d->id, v, count));
 }
 
 int sy_tcp_receive_done(struct sy_tcp_context *c, int fd, size_t len)
@@ -264,7 +264,7 @@ ssize_t sy_tcp_send_room(struct sy_tcp_context *c, int fd, struct iovec *v, int 
 	rc = count < 1 ? -EINVAL : send_check(d);
 	if (rc)
 		return rc == -EPIPE ? send_refused(c, d, rc) : rc;
-	return sy_stack_room(c->stack, d->id, v, count, len, context_now(c));
+	return sy_stack_reserve(c->stack, d->id, v, count, len, context_now(c));
 }
 
 int sy_tcp_send_done(struct sy_tcp_context *c, int fd, size_t len, int flags)
@@ -276,5 +276,5 @@ int sy_tcp_send_done(struct sy_tcp_context *c, int fd, size_t len, int flags)
 		return rc;
 	if (d->phase < PHASE_CONNECTING)
 		return -EINVAL;
-	return sy_stack_room_done(c->stack, d->id, len, flags_of(flags), context_now(c));
+	return sy_stack_commit(c->stack, d->id, len, flags_of(flags), context_now(c));
 }

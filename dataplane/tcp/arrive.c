@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A segment arrives for a connection that is past its first SYN.
+ * Segment arrival for a connection after its first SYN.
  *
  *     first     sequence number: PAWS (RFC 7323 5), the window (RFC 9293 3.4)
  *     second    RST                                     (RFC 5961 3)
- *     third     security: there is none
+ *     third     security: none
  *     fourth    SYN                                     (RFC 5961 4)
  *     fifth     ACK                                     arrive_ack.c; then segment_accept()
  *     sixth     URG ┐
@@ -19,24 +19,23 @@
 #include "stack.h"
 #include "timer.h"
 
-#define CHALLENGES     10                   /* of a connection in a second */
-#define CHALLENGES_ALL 1000                 /* of all connections: on average */
-#define TS_OLD_MS      (24u * 86400 * 1000) /* RFC 7323 5.5: TS.Recent means nothing any more */
+#define CHALLENGES     10                   /* per connection and second */
+#define CHALLENGES_ALL 1000                 /* per second, on average */
+#define TS_OLD_MS      (24u * 86400 * 1000) /* RFC 7323 5.5: TS.Recent is invalid after that */
 
-void arrive_owe(struct sy_stack *s, struct connection *c, bool now)
+void ack_schedule(struct sy_stack *s, struct connection *c, bool now)
 {
 	if (now || c->flags & C_QUICK_ACK) {
 		c->flags |= C_ACK_NOW;
-		connection_wants(s, c);
+		connection_schedule(s, c);
 	} else if (!(c->flags & (C_ACK_NOW | C_ACK_LATER))) {
 		c->flags |= C_ACK_LATER;
 		timer_set(s, c, TIMER_ACK, TIMER_ACK_MS);
 	}
 }
 
-/* All connections share a limit. Were it a known number, a stranger could count how many of them
- * are left for his own connection, and so learn whether a guess about another one was challenged
- * (CVE-2016-5696). So it is drawn anew for each second. */
+/* The limit for all connections varies per second. If it were fixed, an attacker could count the
+ * challenge ACKs left for his own connection, and so test guesses about others (CVE-2016-5696). */
 static uint32_t challenges_draw(const struct sy_stack *s, uint64_t second)
 {
 	return CHALLENGES_ALL / 2 +
@@ -62,7 +61,7 @@ void arrive_challenge(struct sy_stack *s, struct connection *c)
 	c->challenges++;
 	s->challenges--;
 	s->counters.challenges++;
-	emit_ack_loose(s, c);
+	emit_ack_now(s, c);
 }
 
 /* ---- first: sequence number ------------------------------------------------------------------ */
@@ -77,34 +76,33 @@ static bool paws_passes(struct sy_stack *s, struct connection *c, const struct s
 {
 	if (!(c->flags & C_TIMESTAMPS) || seg->flags & SY_TCP_RST)
 		return true;
-	if (!seg->options.timestamps) /* 3.2: it was not sent by this peer */
+	if (!seg->options.timestamps) /* 3.2: the peer always sends timestamps */
 		return false;
 	if (!ts_is_old(s, c, seg->options.time))
 		return true;
 	s->counters.paws++;
 	if (segment_span(seg) > 0)
-		emit_ack_loose(s, c);
+		emit_ack_now(s, c);
 	else
 		arrive_challenge(s, c);
 	return false;
 }
 
-/* Is a part of it in the window (RFC 9293 3.4)? */
+/* RFC 9293 3.4: part of the segment is in the receive window. */
 static bool window_has(const struct connection *c, const struct segment *seg)
 {
 	uint32_t window = c->rcv_edge - c->rcv_nxt, span = segment_span(seg);
 	uint32_t at = seg->seq - c->rcv_nxt, last = at + span - 1;
 
 	if (at == 0)
-		return true; /* with a window of 0 the payload is cut off later */
+		return true; /* a zero window: text_arrive() trims the payload */
 	if (span == 0)
 		return at <= window;
 	return at < window || last < window;
 }
 
-/* The peer has probed our window with a byte, which we took, and does not know it. If our probe's
- * byte was taken as well, each would hold the other's acknowledgements for old, and learn nothing.
- */
+/* Both sides probe a zero window, and each accepted the other's probe byte. Then each side's ACKs
+ * would be unacceptable to the other (SEQ + 1 = RCV.NXT): process the ACK of such a segment. */
 static bool acks_beside_probe(const struct connection *c, const struct segment *seg)
 {
 	return c->state >= SY_STACK_ESTABLISHED && segment_span(seg) == 0 &&
@@ -119,8 +117,8 @@ static bool ack_is_acceptable(const struct connection *c, const struct segment *
 	       sy_tcp_check_ack(seg->ack, c->snd_una, c->snd_nxt, c->snd_wnd_max);
 }
 
-/* The two segments in front of the window that a live peer sends, with an ACK that it can know: a
- * keepalive probe (RFC 9293 3.8.4), and in TIME-WAIT its FIN again (3.10.7.4, eighth). */
+/* Two segments before the window are legitimate if their ACK is acceptable: a keepalive probe (RFC
+ * 9293 3.8.4), and a retransmitted FIN in TIME-WAIT (3.10.7.4, eighth). */
 static void before_window(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
 	uint32_t end = seg->seq + segment_span(seg);
@@ -128,12 +126,12 @@ static void before_window(struct sy_stack *s, struct connection *c, const struct
 	if (seg->flags & SY_TCP_SYN || !ack_is_acceptable(c, seg))
 		return;
 	if (c->state == SY_STACK_TIME_WAIT && seg->flags & SY_TCP_FIN && end == c->rcv_nxt)
-		connection_time_wait(s, c); /* the time starts anew */
+		connection_time_wait(s, c); /* restart 2 MSL */
 	if (seg->seq + 1 == c->rcv_nxt && seg->len <= 1 && !(seg->flags & SY_TCP_FIN))
-		connection_heard(s, c);
+		connection_mark_alive(s, c);
 }
 
-/* Old data, or a segment outside of the window: the peer learns where we are. */
+/* Old data, or a segment outside the window: answer with an ACK. */
 static void window_miss(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
 	uint32_t end = seg->seq + segment_span(seg);
@@ -144,12 +142,12 @@ static void window_miss(struct sy_stack *s, struct connection *c, const struct s
 		return;
 	if (seg->len > 0 && !seq_after(end, c->rcv_nxt)) {
 		s->counters.duplicates++;
-		if (carries && c->flags & C_SACK) /* the acknowledgement below reports it */
+		if (carries && c->flags & C_SACK) /* reported by the ACK below as D-SACK */
 			arrived_duplicate(&c->arrived, seg->seq, seg->seq + seg->len);
 	}
 	before_window(s, c, seg);
 	if (carries)
-		emit_ack_loose(s, c);
+		emit_ack_now(s, c);
 	else
 		arrive_challenge(s, c);
 }
@@ -168,7 +166,7 @@ static inline void ts_keep(struct sy_stack *s, struct connection *c, const struc
 
 void segment_accept(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
-	connection_heard(s, c);
+	connection_mark_alive(s, c);
 	ts_keep(s, c, seg);
 	if (SY_UNLIKELY(s->client != NULL))
 		client_arrive(s, c, seg);
@@ -176,8 +174,8 @@ void segment_accept(struct sy_stack *s, struct connection *c, const struct segme
 
 /* ---- second and fourth: RST and SYN ---------------------------------------------------------- */
 
-/* RFC 5961 3.2: only the exact number resets. It ends TIME-WAIT too (RFC 9293 3.10.7.4), as on
- * Linux unless tcp_rfc1337 is set: a balancer clears a tuple so, which its next client will use. */
+/* RFC 5961 3.2: only SEG.SEQ = RCV.NXT resets. This includes TIME-WAIT (RFC 9293 3.10.7.4), as on
+ * Linux without tcp_rfc1337: a load balancer resets a tuple before it reuses it. */
 static void reset_arrive(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
 	if (seg->seq != c->rcv_nxt) {
@@ -194,22 +192,22 @@ static void reset_arrive(struct sy_stack *s, struct connection *c, const struct 
 		connection_end(s, c, c->state == SY_STACK_CLOSE_WAIT ? EPIPE : ECONNRESET);
 }
 
-/* The peer's SYN again. True: the segment has a part that is new. */
+/* A retransmitted SYN. Returns true if the rest of the segment is to be processed. */
 static bool syn_received_again(struct sy_stack *s, struct connection *c, struct segment *seg)
 {
-	if (seg->flags & SY_TCP_ACK) { /* both sides opened (RFC 9293 3.5, figure 7) */
+	if (seg->flags & SY_TCP_ACK) { /* simultaneous open (RFC 9293 3.5, figure 7) */
 		seg->flags &= (uint8_t) ~(SY_TCP_SYN | TCP_ECE | TCP_CWR);
 		seg->seq++;
 		seg->unscaled = true;
 		return true;
 	}
-	emit_syn_again(s, c); /* ours was lost */
+	emit_syn_retransmit(s, c); /* our SYN-ACK was lost */
 	return false;
 }
 
 /* ---- TIME-WAIT ------------------------------------------------------------------------------- */
 
-/* May this SYN begin a new connection (RFC 6191 2; RFC 9293 3.10.7.4, fourth)? */
+/* Returns true if this SYN may replace the connection (RFC 6191 2; RFC 9293 3.10.7.4, fourth). */
 static bool time_wait_gives_way(const struct connection *c, const struct segment *seg)
 {
 	if (c->state != SY_STACK_TIME_WAIT || !(seg->flags & SY_TCP_SYN) ||
@@ -220,13 +218,13 @@ static bool time_wait_gives_way(const struct connection *c, const struct segment
 	return seq_after(seg->seq, c->rcv_nxt);
 }
 
-/* The new connection's numbers are beyond those of the old one, which stays if there is no place
- * for a new one: else segments of before would meet nobody who knows them (RFC 9293 3.4.2). */
+/* The new ISS is beyond the old SND.NXT. If there is no slot for a new connection, the old one
+ * stays: it must still absorb old duplicates (RFC 9293 3.4.2). */
 static void time_wait_replace(struct sy_stack *s, struct connection *c, struct segment *seg)
 {
 	const struct sy_tuple *t = &seg->view->tuple;
 	struct listener *l = listener_find(s, &t->dst, t->dport);
-	uint32_t least = c->snd_nxt;
+	uint32_t min = c->snd_nxt;
 
 	if (!l || l->retired) {
 		stack_refuse(s, seg);
@@ -236,8 +234,8 @@ static void time_wait_replace(struct sy_stack *s, struct connection *c, struct s
 	if (!c)
 		return;
 	s->counters.time_wait_reused++;
-	if (!seq_after(c->snd_nxt, least))
-		connection_begin(s, c, least + UINT16_MAX);
+	if (!seq_after(c->snd_nxt, min))
+		connection_begin(s, c, min + UINT16_MAX);
 }
 
 /* ---- the steps ------------------------------------------------------------------------------- */
@@ -278,8 +276,8 @@ static void arrive_open(struct sy_stack *s, struct connection *c, struct segment
 	arrive_text(s, c, seg);
 }
 
-/* The common case: the next bytes in order, or an acknowledgement, and nothing else. All that is
- * asked here would be asked above as well. */
+/* Fast path: in-order data or an ACK, and nothing else. Its conditions are a subset of the checks
+ * above. */
 static bool arrive_fast(struct sy_stack *s, struct connection *c, struct segment *seg)
 {
 	const uint8_t plain = SY_TCP_ACK, ignored = SY_TCP_PSH;
@@ -296,7 +294,7 @@ static bool arrive_fast(struct sy_stack *s, struct connection *c, struct segment
 	if (seg->ack == c->snd_una && c->snd_nxt == c->snd_una &&
 	    (uint32_t)seg->window << c->snd_scale == c->snd_wnd) {
 		segment_accept(s, c, seg);
-		c->snd_wl1 = seg->seq; /* the window is the same, and no older than this */
+		c->snd_wl1 = seg->seq; /* the window is unchanged */
 	} else if (!arrive_ack(s, c, seg)) {
 		return true;
 	}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A segment arrives, in the order of steps of RFC 9293 3.10.7.3 and 3.10.7.4. */
+/* Segment arrival, in the order of steps of RFC 9293 3.10.7.3 and 3.10.7.4. */
 #ifndef ARRIVE_H
 #define ARRIVE_H
 
@@ -8,29 +8,29 @@
 struct sy_stack;
 struct connection;
 
-/* A segment for a connection. Afterwards the connection may be gone. A segment that is dropped as
- * unacceptable, or answered with a challenge ACK, changes nothing in it. */
+/* Processes a segment of a connection, which may be freed. A segment that is unacceptable or
+ * answered by a challenge ACK changes no state. */
 void arrive(struct sy_stack *s, struct connection *c, struct segment *seg);
 
-/* The third step of three of an opening side (3.10.7.3). */
+/* SYN-SENT (3.10.7.3). */
 void arrive_syn_sent(struct sy_stack *s, struct connection *c, struct segment *seg);
 
-/* Step 5, ACK, of a connection that is open: the last check, and the first step that changes the
- * connection. False: the segment goes no further; the connection may be gone. */
+/* Step 5, ACK: the last check and the first step that changes state. Returns false if processing
+ * ends here; the connection may be freed. */
 bool arrive_ack(struct sy_stack *s, struct connection *c, const struct segment *seg);
-/* The peer's window (RFC 9293 3.10.7.4). */
+/* Updates SND.WND (RFC 9293 3.10.7.4). */
 void arrive_window(struct sy_stack *s, struct connection *c, const struct segment *seg);
 
-/* The segment has passed all checks of steps 1 to 5: it is the peer's. Before them an off-path
- * attacker could set TS.Recent (RFC 7323 5.3), stop keepalive or name the client. */
+/* The segment has passed steps 1 to 5. Only now may it update TS.Recent (RFC 7323 5.3), keepalive
+ * and client address: an off-path attacker could set them earlier. */
 void segment_accept(struct sy_stack *s, struct connection *c, const struct segment *seg);
 
-/* Steps 6 to 8: URG, the payload, FIN. False: the connection is gone. */
+/* Steps 6 to 8: URG, payload, FIN. Returns false if the connection was freed. */
 bool arrive_text(struct sy_stack *s, struct connection *c, struct segment *seg);
 
-/* An acknowledgement that shows the peer where we are (RFC 5961 7), within limits. */
+/* Sends a challenge ACK (RFC 5961), rate-limited (RFC 5961 7). */
 void arrive_challenge(struct sy_stack *s, struct connection *c);
-/* An acknowledgement is due: at once, or soon. */
-void arrive_owe(struct sy_stack *s, struct connection *c, bool now);
+/* Schedules an ACK: now, or by the delayed-ACK timer. */
+void ack_schedule(struct sy_stack *s, struct connection *c, bool now);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The fifth step: ACK. */
+/* Step 5: ACK. */
 #include "arrive.h"
 #include "client.h"
 #include "emit.h"
@@ -16,10 +16,10 @@ static bool syn_acked(struct sy_stack *s, struct connection *c, const struct seg
 		stack_refuse(s, seg);
 		return false;
 	}
-	if (s->client) /* the balancer may name it in this segment alone */
+	if (s->client) /* the load balancer may send the option only here */
 		client_arrive(s, c, seg);
 	if (c->listener != LISTENER_NONE && !listener_complete(s, c))
-		return false; /* the SYN-ACK is sent again later */
+		return false; /* the SYN-ACK will be retransmitted */
 	connection_established(s, c);
 	if (!(c->flags & C_FIN_WANTED))
 		return true;
@@ -29,7 +29,7 @@ static bool syn_acked(struct sy_stack *s, struct connection *c, const struct seg
 	return c->state != SY_STACK_CLOSED;
 }
 
-/* The byte that probed a closed window was taken. */
+/* The peer accepted a zero-window probe byte: adds a range for it. */
 static void probe_acked(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
 	if (!(c->flags & C_PROBED) || seg->ack != c->snd_nxt + 1)
@@ -39,7 +39,7 @@ static void probe_acked(struct sy_stack *s, struct connection *c, const struct s
 			flight_end(s, c);
 		return;
 	}
-	sent_blur(&flight_of(s, c)->sent, &s->sent); /* when it was sent is not known */
+	sent_blur(&flight_of(s, c)->sent, &s->sent); /* its transmission time is unknown */
 	c->snd_nxt++;
 	c->flags &= ~(uint32_t)C_PROBED;
 }
@@ -56,16 +56,17 @@ void arrive_window(struct sy_stack *s, struct connection *c, const struct segmen
 	if (window == c->snd_wnd)
 		return;
 	if (c->snd_wnd == 0 && window > 0 && c->snd_una == c->snd_nxt) {
-		c->retries = 0; /* the window is open again */
+		c->retries = 0; /* the window has reopened */
 		timer_clear(c, TIMER_RETRANSMIT);
 	}
 	c->snd_wnd = window;
 	if (window > c->snd_wnd_max)
 		c->snd_wnd_max = window;
-	connection_wants(s, c);
+	connection_schedule(s, c);
 }
 
-/* By the timestamp that it echoes, a segment answers one that was sent before this time. */
+/* Returns the end of the clock tick of the echoed timestamp: the acknowledged segment was sent
+ * before. 0: no timestamp. */
 static uint64_t echo_ns(const struct sy_stack *s, const struct connection *c,
                         const struct segment *seg)
 {
@@ -77,15 +78,15 @@ static uint64_t echo_ns(const struct sy_stack *s, const struct connection *c,
 	return ago < time_ms64(s) ? (time_ms64(s) - ago + 1) * MS_NS : 0;
 }
 
-/* How long ago what it echoes was sent, at most; 0: it does not say. */
+/* Upper bound of the RTT by the echoed timestamp; 0: none. */
 static uint32_t echo_us(const struct sy_stack *s, const struct sent_ack *in)
 {
 	uint64_t us = in->echo_ns ? (s->now_ns + MS_NS - in->echo_ns) / 1000 : 0;
-	return us < RTT_MOST_US ? (uint32_t)us : RTT_MOST_US;
+	return us < MAX_RTT_US ? (uint32_t)us : MAX_RTT_US;
 }
 
-/* How long the answer to a time-out that was spurious took; 0: it was not, or an answer was lost,
- * and this one answers the copy: it tells of it by D-SACK. Without SACK nobody knows. */
+/* Returns the RTT that made a time-out spurious; 0 if it was not, or if a D-SACK shows that an ACK
+ * was lost and this one acknowledges the copy. Unknown without SACK. */
 static uint32_t late_us(const struct sy_stack *s, const struct connection *c,
                         const struct sent_news *news, const struct sent_ack *in)
 {
@@ -93,8 +94,8 @@ static uint32_t late_us(const struct sy_stack *s, const struct connection *c,
 	return late ? echo_us(s, in) : 0;
 }
 
-/* All connections learn of it, if a time-out has passed. The timestamp is an echo: a peer may send
- * an old one, but cannot say that the answer took longer than it was waited for. */
+/* Shares the RTT of a spurious time-out with all connections. The echoed timestamp may be forged,
+ * so it counts no more than the time that this stack waited. */
 static void late_share(struct sy_stack *s, const struct connection *c, uint32_t us)
 {
 	uint64_t waited = (uint64_t)(s->now_ms - c->retry_ms + 1) * 1000;
@@ -103,8 +104,8 @@ static void late_share(struct sy_stack *s, const struct connection *c, uint32_t 
 		timer_late(s, us < waited ? us : (uint32_t)waited);
 }
 
-static void rtt_take(struct sy_stack *s, struct connection *c, const struct sent_news *news,
-                     const struct sent_ack *in, uint32_t flight, bool syn)
+static void rtt_update(struct sy_stack *s, struct connection *c, const struct sent_news *news,
+                       const struct sent_ack *in, uint32_t flight, bool syn)
 {
 	uint32_t per_window = (flight + 2u * c->mss - 1) / (2u * c->mss);
 	uint32_t late = late_us(s, c, news, in), us = news->rtt_us ? news->rtt_us : late;
@@ -116,17 +117,17 @@ static void rtt_take(struct sy_stack *s, struct connection *c, const struct sent
 	if (late) {
 		rtt_late(&c->rtt, us);
 		late_share(s, c, us);
-	} else if (us && us < RTT_TIMEOUT_LEAST_MS * 1000) {
+	} else if (us && us < RTT_MIN_TIMEOUT_MS * 1000) {
 		timer_quick(s, c, syn);
 	}
 	if (syn && c->retries > 0 && !news->rtt_us)
 		rtt_syn_lost(&c->rtt);
 	c->retries = 0;
 	if (news->least_us)
-		rtt_least_sample(&c->rtt, news->least_us, time_ms64(s));
+		rtt_min_sample(&c->rtt, news->least_us, time_ms64(s));
 }
 
-/* Bytes are acknowledged: their memory is free, and somebody may wait for it. */
+/* Frees acknowledged bytes and notifies connections that wait for space. */
 static void bytes_acked(struct sy_stack *s, struct connection *c, uint32_t first)
 {
 	uint32_t end = seq_after(c->snd_una, c->unsent.end) ? c->unsent.end : c->snd_una;
@@ -146,12 +147,12 @@ static void bytes_acked(struct sy_stack *s, struct connection *c, uint32_t first
 	if (c->flags & C_WANTS_SPACE && c->unsent.end - c->snd_una <= limit / 3 * 2 &&
 	    s->chunks.used < s->chunks.count) {
 		c->flags &= ~(uint32_t)C_WANTS_SPACE;
-		connection_tell(s, c, SY_STACK_WRITABLE);
+		connection_notify(s, c, SY_STACK_WRITABLE);
 	}
-	space_tell(s);
+	space_notify(s);
 }
 
-/* Our FIN is acknowledged. False: the connection is gone. */
+/* Our FIN is acknowledged. Returns false if the connection was freed. */
 static bool fin_acked(struct sy_stack *s, struct connection *c)
 {
 	switch (c->state) {
@@ -187,8 +188,8 @@ static void sent_ack_fill(const struct sy_stack *s, const struct connection *c,
 		in->blocks[in->count++] = (struct sack_block){seg->block[i].from, seg->block[i].to};
 }
 
-/* Marks that nothing has moved for 2^31 bytes would lie ahead again, by the sequence numbers: they
- * keep up with SND.UNA. */
+/* Advances SND.UNA, and with it marks that would otherwise wrap around and appear ahead after 2^31
+ * bytes. */
 static void una_move(struct connection *c, uint32_t una)
 {
 	c->snd_una = una;
@@ -198,8 +199,9 @@ static void una_move(struct connection *c, uint32_t una)
 		c->recover = una;
 }
 
-/* syn: it acknowledges ours. */
-static void ack_take(struct sy_stack *s, struct connection *c, const struct segment *seg, bool syn)
+/* syn: the ACK covers our SYN. */
+static void ack_process(struct sy_stack *s, struct connection *c, const struct segment *seg,
+                        bool syn)
 {
 	uint32_t before = c->snd_una, flight = c->snd_nxt - before;
 	struct sent_news news = {0};
@@ -209,7 +211,7 @@ static void ack_take(struct sy_stack *s, struct connection *c, const struct segm
 	sent_acked(&flight_of(s, c)->sent, &s->sent, &c->rtt, &in, &news);
 	if (news.acked > 0) {
 		una_move(c, in.ack);
-		rtt_take(s, c, &news, &in, flight, syn);
+		rtt_update(s, c, &news, &in, flight, syn);
 		bytes_acked(s, c, before + syn);
 		path_probe_acked(s, c, news.acked);
 	} else if (in.pure && flight > 0 && !(c->flags & C_SACK)) {
@@ -228,7 +230,7 @@ bool arrive_ack(struct sy_stack *s, struct connection *c, const struct segment *
 	bool syn = c->state == SY_STACK_SYN_RECEIVED;
 
 	probe_acked(s, c, seg);
-	/* RFC 5961 5.2; and what was never sent. */
+	/* RFC 5961 5.2; also ACKs of unsent data. */
 	if (!sy_tcp_check_ack(seg->ack, c->snd_una, c->snd_nxt, c->snd_wnd_max)) {
 		arrive_challenge(s, c);
 		return false;
@@ -236,11 +238,11 @@ bool arrive_ack(struct sy_stack *s, struct connection *c, const struct segment *
 	if (syn && !syn_acked(s, c, seg))
 		return false;
 	segment_accept(s, c, seg);
-	/* What waits is looked at anew, and not for more that was said to follow: as on Linux. */
+	/* An ACK ends MSG_MORE's delay, as on Linux. */
 	if (seg->ack != c->snd_una || seg->len == 0)
 		c->flags &= ~(uint32_t)C_MORE;
 	if (c->snd_una != c->snd_nxt)
-		ack_take(s, c, seg, syn);
+		ack_process(s, c, seg, syn);
 	if (!sy_seq_before(seg->ack, c->snd_una))
 		arrive_window(s, c, seg);
 	if (!done && connection_fin_sent(c) && c->snd_una == c->snd_nxt)

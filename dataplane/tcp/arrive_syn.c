@@ -7,11 +7,11 @@
 #include "stack.h"
 #include "timer.h"
 
-/* The peer's SYN says where it begins, and what it can do. */
-static void syn_take(struct sy_stack *s, struct connection *c, struct segment *seg)
+/* Takes over sequence number, window and options of the peer's SYN. */
+static void syn_process(struct sy_stack *s, struct connection *c, struct segment *seg)
 {
 	c->rcv_nxt = c->rcv_acked = seg->seq + 1;
-	c->rcv_edge += c->rcv_nxt;                 /* so far it counted from 0 */
+	c->rcv_edge += c->rcv_nxt;                 /* was relative to 0 */
 	c->snd_wnd = c->snd_wnd_max = seg->window; /* not scaled: RFC 7323 2.2 */
 	c->snd_wl1 = seg->seq;
 	c->snd_wl2 = seg->ack;
@@ -42,24 +42,24 @@ void arrive_syn_sent(struct sy_stack *s, struct connection *c, struct segment *s
 	/* Fourth: SYN. */
 	if (!(seg->flags & SY_TCP_SYN))
 		return;
-	syn_take(s, c, seg);
-	if (!acks) { /* both sides open: RFC 9293 3.5 */
+	syn_process(s, c, seg);
+	if (!acks) { /* simultaneous open: RFC 9293 3.5 */
 		if ((seg->flags & (TCP_ECE | TCP_CWR)) == (TCP_ECE | TCP_CWR))
 			c->flags |= C_ECN;
 		c->state = SY_STACK_SYN_RECEIVED;
-		emit_syn_again(s, c);
+		emit_syn_retransmit(s, c);
 		timer_retransmit_set(s, c);
 		return;
 	}
 	if (s->options.ecn && (seg->flags & (TCP_ECE | TCP_CWR)) == TCP_ECE)
 		c->flags |= C_ECN;
-	/* Of this SYN only the number is taken; then it is a segment like others. */
+	/* Strip the SYN, then process the rest of the segment. */
 	seg->seq++;
 	seg->flags &= (uint8_t) ~(SY_TCP_SYN | TCP_ECE | TCP_CWR);
 	seg->unscaled = true;
 	c->snd_wl1 = seg->seq;
 	c->state = SY_STACK_SYN_RECEIVED;
-	arrive_owe(s, c, true);
+	ack_schedule(s, c, true);
 	if (arrive_ack(s, c, seg))
 		arrive_text(s, c, seg);
 }

@@ -7,11 +7,11 @@
 #include "timer.h"
 #include "window.h"
 
-#define LATER_MOST 64 /* segments that a port joins to one packet */
+#define MAX_DUPLICATE_ACKS 64 /* max. segments per LRO packet */
 
 /* ---- sixth: URG ------------------------------------------------------------------------------ */
 
-/* RFC 6093 3.2: urgent data lies among the others; the application learns where it ends. */
+/* RFC 6093 3.2: urgent data is inline; the application is notified of the mark. */
 static void urgent_arrive(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
 	uint32_t end = seg->seq + seg->urgent;
@@ -22,12 +22,12 @@ static void urgent_arrive(struct sy_stack *s, struct connection *c, const struct
 		return;
 	c->flags |= C_URGENT_IN;
 	c->urgent_in = end;
-	connection_tell(s, c, SY_STACK_URGENT);
+	connection_notify(s, c, SY_STACK_URGENT);
 }
 
 /* ---- seventh: text --------------------------------------------------------------------------- */
 
-/* The packet keeps only these bytes of its payload. */
+/* Trims the packet to these bytes of its payload. */
 static void packet_trim(struct rte_mbuf *m, uint32_t offset, uint32_t len)
 {
 	m->data_off = (uint16_t)(m->data_off + offset);
@@ -35,16 +35,16 @@ static void packet_trim(struct rte_mbuf *m, uint32_t offset, uint32_t len)
 	m->pkt_len = len;
 }
 
-/* A packet takes the place of another one. */
+/* Copies the level to the packet that replaces another. */
 static void level_copy(const struct sy_stack *s, struct rte_mbuf *to, const struct rte_mbuf *from)
 {
 	if (s->ranked)
 		packet_set_level(to, packet_level(from));
 }
 
-/* The packet as it may wait: while the driver's buffers are scarce a copy, in memory of the stack's
- * own. If there is none, a connection that has nothing keeps its packet for a while yet: nobody
- * starves. NULL: it is dropped. */
+/* Returns the packet to queue: a copy in options.copies while the driver's buffers are scarce.
+ * Without a free copy buffer, a connection without queued data keeps the original, so that none
+ * starves. NULL: dropped. */
 static struct rte_mbuf *packet_keep(struct sy_stack *s, const struct connection *c,
                                     struct rte_mbuf *m)
 {
@@ -68,23 +68,23 @@ static struct rte_mbuf *packet_keep(struct sy_stack *s, const struct connection 
 	return NULL;
 }
 
-/* Inline, as it is on the way of each segment in order. */
+/* Inline: runs for each in-order segment. */
 static inline __attribute__((always_inline)) void
 text_append(struct sy_stack *s, struct connection *c, struct rte_mbuf *m, const struct segment *seg)
 {
 	struct rte_mbuf *last = c->received.last;
 	bool ranked = SY_UNLIKELY(s->ranked != NULL);
-	unsigned level = ranked ? priority_ask(s, c, m, seg) : SY_USUAL;
+	unsigned level = ranked ? priority_hook_run(s, c, m, seg) : SY_USUAL;
 
 	c->rcv_nxt += m->data_len;
 	c->bytes_received += m->data_len;
-	receive_buffer_add(&c->received, m, &s->receive_held, &s->spent);
+	receive_buffer_add(&c->received, m, &s->receive_queued, &s->spent);
 	if (ranked)
 		priority_added(s, c, last, level);
 }
 
-/* The same with a packet of several buffers: each is kept by itself. False: one found no memory,
- * and those behind it are dropped as well. */
+/* The same for a chain: each buffer is queued separately. Returns false if there was no memory for
+ * one; the rest is dropped as well. */
 static bool chain_append(struct sy_stack *s, struct connection *c, struct segment *seg,
                          uint32_t offset, uint32_t len)
 {
@@ -106,14 +106,15 @@ static bool chain_append(struct sy_stack *s, struct connection *c, struct segmen
 	return true;
 }
 
-/* A packet that several pieces of the list refer to is copied for this piece. NULL: no buffer. */
+/* Returns the buffer of a reassembled piece: a copy if other pieces reference it. NULL: no buffer.
+ */
 static struct rte_mbuf *piece_own(struct sy_stack *s, struct connection *c, struct rte_mbuf *m,
                                   const struct arrived_cut *cut)
 {
 	struct rte_mbuf *copy;
 
 	if (rte_mbuf_refcnt_read(m) == 1) {
-		range_unhold(s, c, m);
+		range_uncharge(s, c, m);
 		packet_trim(m, cut->skip, cut->length);
 		return m;
 	}
@@ -131,7 +132,7 @@ static struct rte_mbuf *piece_own(struct sy_stack *s, struct connection *c, stru
 	return copy;
 }
 
-/* What waited for these bytes follows them. */
+/* Appends out-of-order data that is now in order. */
 static void text_join(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
 	struct arrived_cut cut;
@@ -140,7 +141,7 @@ static void text_join(struct sy_stack *s, struct connection *c, const struct seg
 	while ((m = arrived_take(&c->arrived, &s->arrived, c->rcv_nxt, &cut)) != NULL) {
 		m = piece_own(s, c, m, &cut);
 		if (!m)
-			return; /* the peer sends it again */
+			return; /* the peer retransmits it */
 		if (m->data_len > 0)
 			text_append(s, c, m, seg);
 		else
@@ -148,14 +149,14 @@ static void text_join(struct sy_stack *s, struct connection *c, const struct seg
 	}
 }
 
-/* A buffer with bytes from there on. */
-static void part_later(struct sy_stack *s, struct connection *c, struct rte_mbuf *m, uint32_t from)
+/* Queues a buffer of out-of-order data that begins at `from`. */
+static void part_queue(struct sy_stack *s, struct connection *c, struct rte_mbuf *m, uint32_t from)
 {
-	bool may = range_may_hold(s, c, m);
+	bool may = range_has_room(s, c, m);
 	struct rte_mbuf *kept = may ? packet_keep(s, c, m) : NULL;
 	struct arrived_news news;
 
-	if (!kept) { /* packet_keep() has counted its own refusal */
+	if (!kept) { /* packet_keep() counts its own drops */
 		s->counters.out_of_order_dropped += !may;
 		rte_pktmbuf_free_seg(m);
 		return;
@@ -168,11 +169,11 @@ static void part_later(struct sy_stack *s, struct connection *c, struct rte_mbuf
 		rte_pktmbuf_free_seg(kept);
 		return;
 	}
-	range_hold(s, c, kept);
+	range_charge(s, c, kept);
 	rte_mbuf_refcnt_set(kept, (uint16_t)news.kept);
 }
 
-static void text_later(struct sy_stack *s, struct connection *c, struct segment *seg, uint32_t from,
+static void text_queue(struct sy_stack *s, struct connection *c, struct segment *seg, uint32_t from,
                        uint32_t len)
 {
 	unsigned level = s->ranked ? packet_level(seg->packet) : SY_USUAL;
@@ -183,47 +184,47 @@ static void text_later(struct sy_stack *s, struct connection *c, struct segment 
 		rest = chain_part(m);
 		if (s->ranked)
 			packet_set_level(m, level);
-		part_later(s, c, m, from);
+		part_queue(s, c, m, from);
 		from += bytes;
 	}
 }
 
-/* RFC 5681 4.2: each segment out of order is told of at once. One ACK with SACK blocks tells of all
- * that the port has joined; a peer without SACK counts. The size may be any that the peer likes:
- * one packet does not make it thousands. */
-static void later_tell(struct sy_stack *s, struct connection *c, const struct segment *seg)
+/* RFC 5681 4.2: acknowledge each out-of-order segment immediately. One ACK with SACK blocks covers
+ * an LRO packet; a peer without SACK counts duplicates, so send one per segment, bounded because
+ * the peer chooses the size. */
+static void duplicate_acks_send(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
 	uint32_t size = seg->size ? seg->size : c->rcv_mss ? c->rcv_mss : seg->len, times = 1;
 
 	if (!(c->flags & C_SACK) && seg->len > size) {
 		times = (seg->len + size - 1) / size;
-		times = times < LATER_MOST ? times : LATER_MOST;
+		times = times < MAX_DUPLICATE_ACKS ? times : MAX_DUPLICATE_ACKS;
 	}
 	while (times-- > 0)
-		emit_ack_loose(s, c);
+		emit_ack_now(s, c);
 }
 
-/* RFC 9293 3.8.6.3: at least every second full segment is acknowledged, but for streams (hold.h);
- * the peer's largest so far counts as full. */
-static void text_owe(struct sy_stack *s, struct connection *c, const struct segment *seg,
-                     uint32_t len)
+/* RFC 9293 3.8.6.3: acknowledge every second full segment, except in streams (ack_coalesce.h). The
+ * largest segment received so far counts as full. */
+static void text_ack_schedule(struct sy_stack *s, struct connection *c, const struct segment *seg,
+                              uint32_t len)
 {
 	uint32_t size = seg->size && seg->size < len ? seg->size : len;
 
 	if (size > c->rcv_mss) {
-		uint16_t most = connection_offer(s, c); /* no packet has more */
-		c->rcv_mss = size < most ? (uint16_t)size : most;
+		uint16_t max = connection_offer(s, c); /* upper bound */
+		c->rcv_mss = size < max ? (uint16_t)size : max;
 	}
 	delay_arrived(&c->delay, size < c->rcv_mss || seg->flags & SY_TCP_PSH);
-	bool held = hold_may(s, c, len); /* all are counted */
-	arrive_owe(s, c, c->rcv_nxt - c->rcv_acked > c->rcv_mss && !held);
+	bool held = ack_coalesce(s, c, len); /* call it for each segment */
+	ack_schedule(s, c, c->rcv_nxt - c->rcv_acked > c->rcv_mss && !held);
 }
 
-/* These bytes of a packet are the next ones. False: they found no memory, but for the first. */
-static inline __attribute__((always_inline)) bool text_take(struct sy_stack *s,
-                                                            struct connection *c,
-                                                            struct segment *seg, uint32_t offset,
-                                                            uint32_t len)
+/* Appends in-order bytes of a packet. Returns false if there was no memory for some. */
+static inline __attribute__((always_inline)) bool text_deliver(struct sy_stack *s,
+                                                               struct connection *c,
+                                                               struct segment *seg, uint32_t offset,
+                                                               uint32_t len)
 {
 	struct rte_mbuf *m = seg->packet;
 
@@ -238,7 +239,7 @@ static inline __attribute__((always_inline)) bool text_take(struct sy_stack *s,
 	return true;
 }
 
-/* True: bytes in order. */
+/* Returns true if in-order data was queued. */
 static bool text_arrive(struct sy_stack *s, struct connection *c, struct segment *seg)
 {
 	uint32_t from = seg->seq, end = seg->seq + seg->len;
@@ -246,40 +247,39 @@ static bool text_arrive(struct sy_stack *s, struct connection *c, struct segment
 	if (sy_seq_before(from, c->rcv_nxt)) {
 		arrived_duplicate(&c->arrived, from, seq_after(end, c->rcv_nxt) ? c->rcv_nxt : end);
 		from = c->rcv_nxt;
-		arrive_owe(s, c, true);
+		ack_schedule(s, c, true);
 	}
-	if (seq_after(end, c->rcv_edge)) { /* and with them FIN */
+	if (seq_after(end, c->rcv_edge)) { /* FIN is cut off, too */
 		end = c->rcv_edge;
 		seg->flags &= (uint8_t)~SY_TCP_FIN;
-		arrive_owe(s, c, true);
+		ack_schedule(s, c, true);
 	}
 	if (!seq_after(end, from))
 		return false;
 	if (from != c->rcv_nxt) {
-		text_later(s, c, seg, from, end - from);
-		later_tell(s, c, seg);
+		text_queue(s, c, seg, from, end - from);
+		duplicate_acks_send(s, c, seg);
 		return false;
 	}
-	/* The memory is used up. A packet of each connection is kept all the same: nobody starves.
-	 */
-	if (s->receive_held >= s->options.receive_all && c->received.bytes > 0) {
+	/* Out of memory: each connection may still queue one packet, so that none starves. */
+	if (s->receive_queued >= s->options.receive_all && c->received.bytes > 0) {
 		s->counters.refused_memory++;
 		seg->flags &= (uint8_t)~SY_TCP_FIN;
-		arrive_owe(s, c, true);
+		ack_schedule(s, c, true);
 		return false;
 	}
-	bool all = text_take(s, c, seg, seg->data + (from - seg->seq), end - from);
+	bool all = text_deliver(s, c, seg, seg->data + (from - seg->seq), end - from);
 	if (SY_UNLIKELY(!all)) {
 		seg->flags &= (uint8_t)~SY_TCP_FIN;
-		arrive_owe(s, c, true);
+		ack_schedule(s, c, true);
 		if (c->rcv_nxt == from)
 			return false;
 	}
 	if (c->arrived.blocks > 0) {
 		text_join(s, c, seg);
-		arrive_owe(s, c, true); /* a gap is filled */
+		ack_schedule(s, c, true); /* RFC 5681 4.2 */
 	} else if (all) {
-		text_owe(s, c, seg, end - from);
+		text_ack_schedule(s, c, seg, end - from);
 	}
 	window_arrived(s, c, seg);
 	return true;
@@ -287,28 +287,28 @@ static bool text_arrive(struct sy_stack *s, struct connection *c, struct segment
 
 /* ---- eighth: FIN ----------------------------------------------------------------------------- */
 
-static void fin_take(struct sy_stack *s, struct connection *c)
+static void fin_process(struct sy_stack *s, struct connection *c)
 {
 	c->rcv_nxt++;
 	c->flags |= C_FIN_ARRIVED;
 	if (!seq_after(c->rcv_edge, c->rcv_nxt))
 		c->rcv_edge = c->rcv_nxt;
-	arrive_owe(s, c, true);
+	ack_schedule(s, c, true);
 	switch (c->state) {
 	case SY_STACK_ESTABLISHED:
 		c->state = SY_STACK_CLOSE_WAIT;
 		break;
-	case SY_STACK_FIN_WAIT_1: /* ours is not acknowledged, or it would be FIN-WAIT-2 */
+	case SY_STACK_FIN_WAIT_1: /* our FIN is unacknowledged */
 		c->state = SY_STACK_CLOSING;
 		break;
 	case SY_STACK_FIN_WAIT_2:
 		connection_time_wait(s, c);
 		break;
 	}
-	connection_tell(s, c, SY_STACK_READABLE | SY_STACK_PEER_DONE);
+	connection_notify(s, c, SY_STACK_READABLE | SY_STACK_PEER_DONE);
 }
 
-/* A FIN before which bytes are missing is remembered. */
+/* Remembers a FIN after a gap. */
 static void fin_arrive(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
 	if (!connection_receives(c))
@@ -317,16 +317,16 @@ static void fin_arrive(struct sy_stack *s, struct connection *c, const struct se
 		c->peer_fin = seg->seq + seg->len;
 		c->flags |= C_FIN_AHEAD;
 		if (c->peer_fin != c->rcv_nxt)
-			arrive_owe(s, c, true);
+			ack_schedule(s, c, true);
 	}
 	if (c->flags & C_FIN_AHEAD && c->peer_fin == c->rcv_nxt)
-		fin_take(s, c);
+		fin_process(s, c);
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- steps 6 to 8 ---------------------------------------------------------------------------- */
 
-/* Nobody will read what arrives (RFC 9293 3.10.7.4, 1122 4.2.2.13). */
-static bool nobody_reads(const struct connection *c, const struct segment *seg)
+/* New data after close(): reset (RFC 9293 3.10.7.4, RFC 1122 4.2.2.13). */
+static bool has_no_reader(const struct connection *c, const struct segment *seg)
 {
 	return !(c->flags & C_OWNED) && c->listener == LISTENER_NONE && seg->len > 0 &&
 	       seq_after(seg->seq + seg->len, c->rcv_nxt);
@@ -334,7 +334,7 @@ static bool nobody_reads(const struct connection *c, const struct segment *seg)
 
 bool arrive_text(struct sy_stack *s, struct connection *c, struct segment *seg)
 {
-	if (connection_receives(c) && nobody_reads(c, seg)) {
+	if (connection_receives(c) && has_no_reader(c, seg)) {
 		emit_reset(s, c);
 		connection_end(s, c, 0);
 		return false;
@@ -342,13 +342,13 @@ bool arrive_text(struct sy_stack *s, struct connection *c, struct segment *seg)
 	if (seg->ecn == IP_CE && c->flags & C_ECN) { /* RFC 3168 6.1.3 */
 		c->flags |= C_ECHO_CE;
 		if (seg->len > 0)
-			arrive_owe(s, c, true);
+			ack_schedule(s, c, true);
 	}
 	if (seg->flags & TCP_CWR)
 		c->flags &= ~(uint32_t)(seg->ecn == IP_CE ? 0 : C_ECHO_CE);
 	urgent_arrive(s, c, seg);
 	if (seg->len > 0 && connection_receives(c) && text_arrive(s, c, seg))
-		connection_tell(s, c, SY_STACK_READABLE);
+		connection_notify(s, c, SY_STACK_READABLE);
 	fin_arrive(s, c, seg);
 	if (c->state == SY_STACK_FIN_WAIT_2 && !(c->flags & C_OWNED) && !timer_is_set(c, TIMER_END))
 		timer_set(s, c, TIMER_END, FIN_WAIT_2_MS);

@@ -30,17 +30,17 @@ static uint32_t later(uint32_t a, uint32_t b)
 
 /* ---- a segment ------------------------------------------------------------------------------- */
 
-/* A segment on its way into the gaps. */
+/* A segment being inserted into gaps. */
 struct filling {
 	struct arrived *a;
 	struct pool *p;
-	uint32_t from, to; /* what is left of it */
+	uint32_t from, to; /* the rest of it */
 	uint32_t origin;
 	void *buffer;
 	struct arrived_news news;
 };
 
-/* The segment's bytes until `end` are here already. One such part is told of: the first. */
+/* The bytes until `end` are duplicates. Only the first such part is reported. */
 static void pass_over(struct filling *f, uint32_t end)
 {
 	end = sooner(end, f->to);
@@ -52,10 +52,10 @@ static void pass_over(struct filling *f, uint32_t end)
 	f->from = end;
 }
 
-/* A piece of the segment until `end`; POOL_NONE: there is no room. */
+/* Creates a piece up to `end`; POOL_NONE: no cell. */
 static uint32_t piece_new(struct filling *f, uint32_t end)
 {
-	uint32_t index = pool_take(f->p);
+	uint32_t index = pool_alloc(f->p);
 	if (index == POOL_NONE) {
 		f->news.refused = true;
 		return POOL_NONE;
@@ -68,14 +68,14 @@ static uint32_t piece_new(struct filling *f, uint32_t end)
 	return index;
 }
 
-/* A block between `before` (0: none) and the one after it. */
+/* Inserts a block after `before`; 0: at the front. */
 static void block_new(struct filling *f, uint32_t before)
 {
 	if (f->a->blocks >= ARRIVED_BLOCKS || pool_left(f->p) < 2) {
 		f->news.refused = true;
 		return;
 	}
-	uint32_t index = pool_take(f->p);
+	uint32_t index = pool_alloc(f->p);
 	struct arrived_block *b = block_at(f->p, index);
 	*b = (struct arrived_block){.from = f->from, .to = f->to, .touched = f->a->touches};
 	uint32_t *link = before ? &block_at(f->p, before)->next : &f->a->first;
@@ -86,7 +86,7 @@ static void block_new(struct filling *f, uint32_t before)
 	b->first = b->last = piece_new(f, f->to);
 }
 
-/* The bytes that end where the block begins. */
+/* Extends a block at its front. */
 static bool block_precede(struct filling *f, struct arrived_block *b)
 {
 	uint32_t from = f->from, piece = piece_new(f, b->from);
@@ -98,7 +98,7 @@ static bool block_precede(struct filling *f, struct arrived_block *b)
 	return true;
 }
 
-/* The bytes that begin where the block ends. If they fill the gap, the next block joins. */
+/* Extends a block at its end, and merges it with the next if the gap is closed. */
 static bool block_follow(struct filling *f, uint32_t index)
 {
 	struct arrived_block *b = block_at(f->p, index);
@@ -120,18 +120,18 @@ static bool block_follow(struct filling *f, uint32_t index)
 	b->next = then->next;
 	f->a->last = b->next ? f->a->last : index;
 	f->a->blocks--;
-	pool_give(f->p, then_index);
+	pool_free(f->p, then_index);
 	return true;
 }
 
-/* The first block that ends at or after a number; 0: none does. before: the one before it. */
+/* Returns the first block that ends at or after `from`; 0: none. before: its predecessor. */
 static uint32_t block_find(const struct arrived *a, const struct pool *p, uint32_t from,
                            uint32_t *before)
 {
 	uint32_t index = a->first;
 	*before = 0;
 	if (a->last && !sy_seq_before(from, block_at(p, a->last)->from)) {
-		/* Nothing is put before it then, so the one before does not matter. */
+		/* The predecessor is not needed: nothing is inserted before it. */
 		if (!sy_seq_before(block_at(p, a->last)->to, from))
 			return a->last;
 		*before = a->last;
@@ -172,7 +172,7 @@ struct arrived_news arrived_add(struct arrived *a, struct pool *p, uint32_t next
 	return f.news;
 }
 
-/* ---- taking ---------------------------------------------------------------------------------- */
+/* ---- removal --------------------------------------------------------------------------------- */
 
 static void block_remove(struct arrived *a, struct pool *p, uint32_t index)
 {
@@ -188,7 +188,7 @@ static void block_remove(struct arrived *a, struct pool *p, uint32_t index)
 		a->last = next ? a->last : before;
 	}
 	a->blocks--;
-	pool_give(p, index);
+	pool_free(p, index);
 }
 
 /* Removes a block's first piece. */
@@ -197,7 +197,7 @@ static struct arrived_piece piece_take(struct arrived *a, struct pool *p, uint32
 	struct arrived_block *b = block_at(p, index);
 	uint32_t at = b->first;
 	struct arrived_piece piece = *piece_at(p, at);
-	pool_give(p, at);
+	pool_free(p, at);
 	a->pieces--;
 	b->first = piece.next;
 	b->from = piece.to;
@@ -223,35 +223,35 @@ void *arrived_drop(struct arrived *a, struct pool *p)
 	return a->last ? piece_take(a, p, a->last).buffer : NULL;
 }
 
-/* ---- telling --------------------------------------------------------------------------------- */
+/* ---- SACK blocks ----------------------------------------------------------------------------- */
 
 unsigned arrived_blocks(struct arrived *a, const struct pool *p, struct sack_block *out,
-                        unsigned most)
+                        unsigned max)
 {
 	uint32_t touched[SACK_BLOCKS];
-	unsigned told = 0, n = 0;
+	unsigned count = 0, n = 0;
 
-	most = most < SACK_BLOCKS ? most : SACK_BLOCKS;
-	if (most > 0 && a->duplicate.from != a->duplicate.to) {
-		out[told++] = a->duplicate;
+	max = max < SACK_BLOCKS ? max : SACK_BLOCKS;
+	if (max > 0 && a->duplicate.from != a->duplicate.to) {
+		out[count++] = a->duplicate;
 		a->duplicate = (struct sack_block){0};
 	}
-	out += told;
-	most -= told;
-	/* The last touched ones, sorted as they are found. */
-	for (uint32_t index = a->first; index && most > 0; index = block_at(p, index)->next) {
+	out += count;
+	max -= count;
+	/* Insertion sort by the last change. */
+	for (uint32_t index = a->first; index && max > 0; index = block_at(p, index)->next) {
 		const struct arrived_block *b = block_at(p, index);
-		unsigned at = n < most ? n++ : most;
+		unsigned at = n < max ? n++ : max;
 		for (; at > 0 && sy_seq_before(touched[at - 1], b->touched); at--) {
-			if (at == most)
+			if (at == max)
 				continue;
 			touched[at] = touched[at - 1];
 			out[at] = out[at - 1];
 		}
-		if (at < most) {
+		if (at < max) {
 			touched[at] = b->touched;
 			out[at] = (struct sack_block){b->from, b->to};
 		}
 	}
-	return told + n;
+	return count + n;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Bytes that wait for being acknowledged, or for being read. */
+/* Send and receive buffers. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -32,8 +32,8 @@ void chunk_pool_close(struct chunk_pool *p)
 	*p = (struct chunk_pool){.free = CHUNK_NONE, .room = CHUNK_NONE};
 }
 
-/* Memory is touched only when as many chunks are in use at once. */
-static uint32_t chunk_take(struct chunk_pool *p)
+/* Never allocated chunks come last: their memory stays untouched. */
+static uint32_t chunk_alloc(struct chunk_pool *p)
 {
 	uint32_t chunk = p->free;
 
@@ -48,14 +48,14 @@ static uint32_t chunk_take(struct chunk_pool *p)
 	return chunk;
 }
 
-static void chunk_give(struct chunk_pool *p, uint32_t chunk)
+static void chunk_free(struct chunk_pool *p, uint32_t chunk)
 {
 	p->next[chunk] = p->free;
 	p->free = chunk;
 	p->used--;
 }
 
-/* ---- what is sent ---------------------------------------------------------------------------- */
+/* ---- send buffer ----------------------------------------------------------------------------- */
 
 void send_buffer_init(struct send_buffer *b, uint32_t end)
 {
@@ -83,7 +83,7 @@ size_t send_buffer_add(struct send_buffer *b, struct chunk_pool *p, const uint8_
 	while (done < len) {
 		uint32_t at = (b->end - b->base) % CHUNK_SIZE, piece = CHUNK_SIZE - at;
 		if (at == 0) { /* the last chunk is full, or there is none */
-			uint32_t chunk = chunk_take(p);
+			uint32_t chunk = chunk_alloc(p);
 			if (chunk == CHUNK_NONE)
 				break;
 			chunk_append(b, p, chunk);
@@ -102,7 +102,7 @@ static void room_give(struct chunk_pool *p)
 	while (p->room != CHUNK_NONE) {
 		uint32_t chunk = p->room;
 		p->room = p->next[chunk];
-		chunk_give(p, chunk);
+		chunk_free(p, chunk);
 	}
 }
 
@@ -115,7 +115,7 @@ size_t send_buffer_room(const struct send_buffer *b, struct chunk_pool *p, struc
 	room_give(p);
 	p->room_len = 0;
 	for (; count > 0 && done < len; count--, at = 0) {
-		uint32_t chunk = at ? b->last : chunk_take(p);
+		uint32_t chunk = at ? b->last : chunk_alloc(p);
 		size_t piece = CHUNK_SIZE - at < len - done ? CHUNK_SIZE - at : len - done;
 		if (chunk == CHUNK_NONE)
 			break;
@@ -182,17 +182,17 @@ void send_buffer_free(struct send_buffer *b, struct chunk_pool *p, uint32_t una)
 		b->base += CHUNK_SIZE;
 		if (b->cursor.chunk == chunk)
 			b->cursor = (struct send_cursor){b->first, b->base};
-		chunk_give(p, chunk);
+		chunk_free(p, chunk);
 	}
 	if (una != b->end)
 		return;
-	/* All is acknowledged: an idle connection owns nothing. */
+	/* Everything is acknowledged: free the last chunk, too. */
 	if (b->first != CHUNK_NONE)
-		chunk_give(p, b->first);
+		chunk_free(p, b->first);
 	send_buffer_init(b, b->end);
 }
 
-/* ---- what has arrived ------------------------------------------------------------------------ */
+/* ---- receive buffer -------------------------------------------------------------------------- */
 
 void spent_free(struct spent *p)
 {
@@ -200,7 +200,7 @@ void spent_free(struct spent *p)
 	p->count = 0;
 }
 
-/* One buffer, without those behind it. */
+/* Adds one buffer without the rest of its chain. */
 static void spent_add_one(struct spent *p, struct rte_mbuf *m)
 {
 	m->next = NULL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The application's calls (RFC 9293 3.9.1), in the style of sockets. */
+/* Socket-like calls of the application (RFC 9293 3.9.1). */
 #include <errno.h>
 
 #include "call.h"
@@ -10,7 +10,7 @@
 
 #define TIME_WAIT_LEAST_MS 1000
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* ---- open ------------------------------------------------------------------------------------ */
 
 static bool endpoint_equal(const struct sy_stack_endpoint *a, const struct sy_stack_endpoint *b)
 {
@@ -57,7 +57,7 @@ int sy_stack_accept(struct sy_stack *s, sy_stack_id listener, uint64_t cookie,
 		return -EBADF;
 	c = list_first(s, &l->ready);
 	if (!c) {
-		l->told = false;
+		l->notified = false;
 		return -EAGAIN;
 	}
 	list_remove(s, &l->ready, LIST_ROLE, c);
@@ -69,29 +69,27 @@ int sy_stack_accept(struct sy_stack *s, sy_stack_id listener, uint64_t cookie,
 	*out = connection_id(s, c);
 	ready = sy_stack_ready(s, *out);
 	if (ready)
-		connection_tell(s, c, ready);
+		connection_notify(s, c, ready);
 	return 0;
 }
 
-/* May a new connection to the same peer take the place of this one in TIME-WAIT, as with Linux'
- * tcp_tw_reuse? Its timestamps are later than all of the old one (RFC 6191 2, seen from the other
- * end), so PAWS drops what is left of that. The second is Linux': a peer whose FIN we acknowledged,
- * and which has not heard it, has sent it again by then. */
+/* Returns true if a new connection may replace this one in TIME-WAIT, like Linux' tcp_tw_reuse: its
+ * timestamps are later, so PAWS drops old duplicates (RFC 6191 2). Linux' one second lets a peer
+ * retransmit a FIN whose ACK was lost. */
 static bool time_wait_yields(const struct sy_stack *s, const struct connection *c)
 {
 	return c->state == SY_STACK_TIME_WAIT && !(c->flags & C_OWNED) && c->flags & C_TIMESTAMPS &&
 	       s->now_ms - c->ts_recent_ms > TIME_WAIT_LEAST_MS;
 }
 
-/* Is the four-tuple free? *old: a connection in TIME-WAIT that yields, or NULL. */
+/* Returns true if the tuple is free; *old: the connection in TIME-WAIT to replace, or NULL. */
 static bool tuple_is_free(struct sy_stack *s, const struct sy_tuple *t, struct connection **old)
 {
 	*old = connection_find(s, t);
 	return !*old || time_wait_yields(s, *old);
 }
 
-/* A port with which the four-tuple is free, beginning at a random place that moves (RFC 6056
- * 3.3.1); 0: none. */
+/* Returns a free ephemeral port, starting at a random offset (RFC 6056 3.3.1); 0: none. */
 static uint16_t port_find(struct sy_stack *s, struct sy_tuple *t, struct connection **old)
 {
 	uint32_t first = s->options.port_first, count = s->options.port_last - first + 1u;
@@ -108,7 +106,7 @@ static uint16_t port_find(struct sy_stack *s, struct sy_tuple *t, struct connect
 	return 0;
 }
 
-/* The first sequence number; beyond those of a connection whose place it takes (RFC 9293 3.4.2). */
+/* Returns an ISN beyond the sequence numbers of the replaced connection (RFC 9293 3.4.2). */
 static uint32_t iss_beyond(const struct sy_stack *s, const struct sy_tuple *t,
                            const struct connection *old)
 {
@@ -152,14 +150,14 @@ int sy_stack_connect(struct sy_stack *s, const struct sy_stack_endpoint *local,
 	c->state = SY_STACK_SYN_SENT;
 	connection_begin(s, c, iss);
 	s->counters.opened++;
-	connection_wants(s, c);
+	connection_schedule(s, c);
 	*out = connection_id(s, c);
 	return 0;
 }
 
-/* ---- bytes ----------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
-/* What a call on a connection that has ended says: once its error. */
+/* Result of a call on an ended connection: its error once, then `otherwise`. */
 static int64_t ended(struct connection *c, int64_t otherwise)
 {
 	int error = c->flags & C_SOFT_ERROR ? 0 : c->error;
@@ -170,7 +168,7 @@ static int64_t ended(struct connection *c, int64_t otherwise)
 	return -error;
 }
 
-/* The application comes back when there is space. */
+/* Registers for SY_STACK_WRITABLE. */
 static void space_wait(struct sy_stack *s, struct connection *c)
 {
 	c->flags |= C_WANTS_SPACE;
@@ -178,7 +176,7 @@ static void space_wait(struct sy_stack *s, struct connection *c)
 		list_append(s, &s->space, LIST_ROLE, c);
 }
 
-int64_t send_admits(struct sy_stack *s, struct connection *c, size_t len)
+int64_t send_check(struct sy_stack *s, struct connection *c, size_t len)
 {
 	uint32_t limit, held;
 
@@ -212,9 +210,9 @@ int64_t send_added(struct sy_stack *s, struct connection *c, size_t done, size_t
 		c->flags |= C_URGENT_OUT;
 	}
 	if (flags & SY_STACK_MORE)
-		connection_hold(c, c->unsent.end - (uint32_t)done);
+		connection_cork(c, c->unsent.end - (uint32_t)done);
 	c->flags = (c->flags & ~(uint32_t)C_MORE) | (flags & SY_STACK_MORE ? C_MORE : 0);
-	connection_wants(s, c);
+	connection_schedule(s, c);
 	return (int64_t)done;
 }
 
@@ -225,14 +223,14 @@ int64_t sy_stack_send(struct sy_stack *s, sy_stack_id id, const void *bytes, siz
 	int64_t room;
 
 	stack_time(s, now_ns);
-	room = send_admits(s, c, len);
+	room = send_check(s, c, len);
 	if (room < 0)
 		return room;
 	return send_added(s, c, send_buffer_add(&c->unsent, &s->chunks, bytes, (size_t)room), len,
 	                  flags);
 }
 
-/* Bytes, their end, an error, or nothing yet? 1: bytes. */
+/* Returns 1 if there is data, 0 at EOF, or an error. */
 static int64_t readable(struct connection *c)
 {
 	if (c->received.bytes > 0)
@@ -245,13 +243,13 @@ static int64_t readable(struct connection *c)
 	                                                                          : -EAGAIN;
 }
 
-/* The sequence number of the next byte that the application reads. */
+/* Sequence number of the next byte to read. */
 static uint32_t read_seq(const struct connection *c)
 {
 	return c->rcv_nxt - !!(c->flags & C_FIN_ARRIVED) - c->received.bytes;
 }
 
-/* Of so many bytes, those before the urgent one; at it, all. */
+/* Limits a read to the bytes before the urgent mark; at the mark, all. */
 static size_t until_mark(const struct connection *c, size_t len)
 {
 	uint32_t before = c->urgent_in - 1 - read_seq(c);
@@ -261,7 +259,7 @@ static size_t until_mark(const struct connection *c, size_t len)
 
 static size_t bytes_read(struct sy_stack *s, struct connection *c, void *bytes, size_t len)
 {
-	size_t done = receive_buffer_read(&c->received, bytes, len, &s->receive_held, &s->spent);
+	size_t done = receive_buffer_read(&c->received, bytes, len, &s->receive_queued, &s->spent);
 
 	if (SY_UNLIKELY(s->scarce))
 		spent_free(&s->spent);
@@ -326,9 +324,9 @@ void sy_stack_consume(struct sy_stack *s, sy_stack_id id, size_t len, uint64_t n
 	bytes_read(s, c, NULL, len);
 }
 
-/* ---- closing --------------------------------------------------------------------------------- */
+/* ---- close ----------------------------------------------------------------------------------- */
 
-/* FIN follows the last byte. */
+/* Queues a FIN behind the last byte. */
 static void send_end(struct sy_stack *s, struct connection *c)
 {
 	if (c->flags & C_FIN_WANTED)
@@ -338,7 +336,7 @@ static void send_end(struct sy_stack *s, struct connection *c)
 		c->state = SY_STACK_FIN_WAIT_1;
 	else if (c->state == SY_STACK_CLOSE_WAIT)
 		c->state = SY_STACK_LAST_ACK;
-	connection_wants(s, c);
+	connection_schedule(s, c);
 }
 
 int sy_stack_shutdown(struct sy_stack *s, sy_stack_id id, uint64_t now_ns)
@@ -354,7 +352,7 @@ int sy_stack_shutdown(struct sy_stack *s, sy_stack_id id, uint64_t now_ns)
 	return 0;
 }
 
-void connection_let_go(struct sy_stack *s, struct connection *c)
+void connection_disown(struct sy_stack *s, struct connection *c)
 {
 	c->flags &= ~(uint32_t)C_OWNED;
 	event_leave(s, c);
@@ -363,7 +361,7 @@ void connection_let_go(struct sy_stack *s, struct connection *c)
 
 static void connection_reset(struct sy_stack *s, struct connection *c)
 {
-	/* RFC 9293 3.10.5: in SYN-SENT, and once both have finished, the peer need not know. */
+	/* RFC 9293 3.10.5: no reset in SYN-SENT or after both FINs. */
 	if (c->state != SY_STACK_SYN_SENT && c->state != SY_STACK_TIME_WAIT &&
 	    c->state != SY_STACK_CLOSING && c->state != SY_STACK_LAST_ACK)
 		emit_reset(s, c);
@@ -377,7 +375,7 @@ int sy_stack_abort(struct sy_stack *s, sy_stack_id id, uint64_t now_ns)
 	stack_time(s, now_ns);
 	if (!c)
 		return -EBADF;
-	connection_let_go(s, c);
+	connection_disown(s, c);
 	if (c->state == SY_STACK_CLOSED)
 		connection_free(s, c);
 	else
@@ -398,7 +396,7 @@ int sy_stack_close(struct sy_stack *s, sy_stack_id id, uint64_t now_ns)
 	if (c->state == SY_STACK_SYN_SENT || c->received.bytes > 0 || c->flags & C_LINGER_ABORT ||
 	    c->state == SY_STACK_CLOSED)
 		return sy_stack_abort(s, id, now_ns);
-	connection_let_go(s, c);
+	connection_disown(s, c);
 	send_end(s, c);
 	if (c->state == SY_STACK_FIN_WAIT_2)
 		timer_set(s, c, TIMER_END, FIN_WAIT_2_MS);
@@ -433,7 +431,7 @@ uint32_t sy_stack_ready(struct sy_stack *s, sy_stack_id id)
 	if (c->state == SY_STACK_CLOSED || c->state == SY_STACK_TIME_WAIT)
 		ready |= SY_STACK_HANG_UP | SY_STACK_READABLE;
 	if (c->state == SY_STACK_CLOSED)
-		ready |= SY_STACK_WRITABLE; /* the call says why not */
+		ready |= SY_STACK_WRITABLE; /* the call will return the error */
 	if (c->error && !(c->flags & C_SOFT_ERROR))
 		ready |= SY_STACK_ERROR;
 	if (c->received.bytes > 0 || c->flags & C_FIN_ARRIVED)
@@ -442,7 +440,7 @@ uint32_t sy_stack_ready(struct sy_stack *s, sy_stack_id id)
 		ready |= SY_STACK_PEER_DONE;
 	if (c->flags & C_URGENT_IN &&
 	    !seq_after(c->urgent_in, c->rcv_nxt - !!(c->flags & C_FIN_ARRIVED)))
-		ready |= SY_STACK_URGENT; /* its byte is there */
+		ready |= SY_STACK_URGENT; /* the urgent byte has arrived */
 	if (connection_sends(c)) {
 		if (c->unsent.end - c->snd_una < window_send_limit(s, c) &&
 		    s->chunks.used < s->chunks.count)

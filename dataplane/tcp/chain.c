@@ -5,9 +5,9 @@
 
 #include <sy_pseudo.h>
 
-#define IPV4_MOST 60 /* of a header */
-#define IPV6_LEN  40
-#define TCP_MOST  60
+#define MAX_IPV4_HEADER 60 /* header length */
+#define IPV6_LEN        40
+#define TCP_MOST        60
 
 static void buffer_skip(struct rte_mbuf *m, uint32_t bytes)
 {
@@ -15,7 +15,7 @@ static void buffer_skip(struct rte_mbuf *m, uint32_t bytes)
 	m->data_len = (uint16_t)(m->data_len - bytes);
 }
 
-/* The packet's first `len` bytes, or all, lie in its first buffer. */
+/* Makes the first `len` bytes, or all, contiguous in the first buffer. */
 static bool chain_pull(struct rte_mbuf *m, uint32_t len)
 {
 	if (len > m->pkt_len)
@@ -42,7 +42,7 @@ static bool chain_pull(struct rte_mbuf *m, uint32_t len)
 	return true;
 }
 
-/* Does TCP follow IP's header at once? Only such packets are joined. */
+/* TCP directly follows the IP header. LRO joins only such packets. */
 static bool is_plain(const struct rte_mbuf *m)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *), *l3 = frame + SY_ETH_LEN;
@@ -56,7 +56,7 @@ static bool is_plain(const struct rte_mbuf *m)
 
 bool chain_parse(struct rte_mbuf *m, struct sy_view *v)
 {
-	if (!chain_pull(m, SY_ETH_LEN + IPV4_MOST + TCP_MOST))
+	if (!chain_pull(m, SY_ETH_LEN + MAX_IPV4_HEADER + TCP_MOST))
 		return false;
 	if (!is_plain(m) && rte_pktmbuf_linearize(m))
 		return false;
@@ -100,7 +100,7 @@ struct rte_mbuf *chain_trim(struct rte_mbuf *m, uint32_t offset, uint32_t len)
 	buffer_skip(m, offset);
 	for (last = m; len > last->data_len; last = last->next) {
 		len -= last->data_len;
-		while (last->next->data_len == 0) { /* no driver should */
+		while (last->next->data_len == 0) { /* unusual, but tolerated */
 			next = last->next;
 			last->next = next->next;
 			rte_pktmbuf_free_seg(next);

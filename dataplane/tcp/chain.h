@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Packets in several buffers. Ports that join what comes (LRO) make them:
+ * Packets in several buffers, as created by LRO:
  *
  *     Ethernet │ IP │ TCP │ payload ──▶ payload ──▶ payload
  */
@@ -11,16 +11,15 @@
 
 #include <sy_packet.h>
 
-/* Parses a packet of several buffers. Afterwards all headers lie in the first one, and of what is
- * no plain TCP segment all bytes do. False: it is malformed, or does not fit one buffer. */
+/* Parses a chain. Moves all headers into the first buffer; a packet that is not plain TCP is
+ * linearized. Returns false if it is malformed or does not fit one buffer. */
 bool chain_parse(struct rte_mbuf *m, struct sy_view *v);
-/* What TCP's checksum is, as sy_packet_check_l4() says. Sums all of it. */
+/* Verifies the TCP checksum, like sy_packet_check_l4(). */
 enum sy_csum_state chain_check(const struct rte_mbuf *m, const struct sy_view *v);
-/* Keeps these bytes; there are so many, and at least one. Returns the first buffer that has some:
- * the others are freed, and none is empty. */
+/* Trims the chain to these bytes, at least one. Returns its new first buffer; frees the others, and
+ * empty ones. */
 struct rte_mbuf *chain_trim(struct rte_mbuf *m, uint32_t offset, uint32_t len);
-/* Makes the first buffer a packet of its own. Returns the rest, without a length; NULL: there is
- * none. */
+/* Detaches the first buffer as a packet. Returns the rest, or NULL. */
 struct rte_mbuf *chain_part(struct rte_mbuf *m);
 
 #endif

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Behind a balancer: whose connection it is, as a TCP option says (TOA). */
+/* Client address behind a load balancer: TOA option. */
 #include <errno.h>
 
 #include "client.h"
 #include "stack.h"
 
-/* The option as sy_tcp_insert_toa() makes it; IPv6 addresses come by both kinds. */
+/* Parses the option as sy_tcp_insert_toa() writes it; both kinds may carry IPv6 addresses. */
 static bool option_read(const uint8_t *at, struct sy_stack_endpoint *out)
 {
 	bool v4 = at[0] == SY_TOA && at[1] == 8, v6 = at[1] == 20;
@@ -32,7 +32,8 @@ void client_arrive(struct sy_stack *s, struct connection *c, const struct segmen
 	if (client->port || !(c->flags & C_PASSIVE) || c->bytes_received > 0 ||
 	    seg->flags & SY_TCP_SYN)
 		return;
-	for (; at < end && *at != 0; at += *at == 1 ? 1 : at[1]) { /* 0: the end; 1: padding */
+	for (; at < end && *at != 0;
+	     at += *at == 1 ? 1 : at[1]) { /* 0: end of options; 1: no-operation */
 		if (*at == 1)
 			continue;
 		if (end - at < 2 || at[1] < 2 || at[1] > end - at)

@@ -4,16 +4,16 @@
 #include <sy_base.h>
 
 /* RFC 9406, 4.2 */
-#define HYSTART_LEAST_US 4000
-#define HYSTART_MOST_US  16000
-#define HYSTART_DIVISOR  8
-#define HYSTART_SAMPLES  8
-#define HYSTART_GROWTH   4 /* in conservative slow start, a quarter of slow start's */
-#define HYSTART_ROUNDS   5
-#define HYSTART_LIMIT    8 /* L, without pacing; 4.3 */
+#define HYSTART_MIN_US  4000
+#define HYSTART_MOST_US 16000
+#define HYSTART_DIVISOR 8
+#define HYSTART_SAMPLES 8
+#define HYSTART_GROWTH  4 /* conservative slow start: 1/4 of slow start's growth */
+#define HYSTART_ROUNDS  5
+#define HYSTART_LIMIT   8 /* L, without pacing; 4.3 */
 
-#define LIMIT       2      /* RFC 3465, 2.3: L, segments that one ACK may add in slow start */
-#define UNUSED_MOST 0x1fff /* of congestion.unused_ms */
+#define LIMIT      2      /* RFC 3465 2.3: L, increase per ACK in slow start, segments */
+#define MAX_UNUSED 0x1fff /* of congestion.unused_ms */
 
 void congestion_init(struct congestion *c, const struct congestion_ops *ops, uint16_t mss,
                      uint32_t nxt, uint64_t now_ms)
@@ -29,16 +29,16 @@ void congestion_init(struct congestion *c, const struct congestion_ops *ops, uin
 
 void congestion_mss(struct congestion *c, uint16_t mss)
 {
-	/* The initial window is so many segments, whatever their size; a later one is bytes. */
+	/* The initial window depends on the MSS; a later one is kept in bytes. */
 	if (c->window == congestion_initial(c->mss))
 		c->window = congestion_initial(mss);
 	c->mss = mss;
 	c->window = c->window < mss ? mss : c->window;
 }
 
-/* ---- rounds and use -------------------------------------------------------------------------- */
+/* ---- rounds and window validation ------------------------------------------------------------ */
 
-/* A round trip ends when what was the end at its beginning is acknowledged. */
+/* A round trip ends when its initial SND.NXT is acknowledged. */
 static bool round_ends(struct congestion *c, const struct congestion_ack *in)
 {
 	if (sy_seq_before(in->una, c->round))
@@ -49,17 +49,17 @@ static bool round_ends(struct congestion *c, const struct congestion_ack *in)
 	return true;
 }
 
-/* Whether the window is what keeps the connection from sending. In slow start half of it is enough:
- * the window grows as fast as it is filled. */
+/* Returns true if the window limits the sender. In slow start half of it suffices: it grows as fast
+ * as it is filled. */
 static bool in_use(const struct congestion *c)
 {
-	uint32_t most = c->flight > c->flight_before ? c->flight : c->flight_before;
+	uint32_t max = c->flight > c->flight_before ? c->flight : c->flight_before;
 	if (congestion_slow_start(c))
-		return c->window < 2 * (uint64_t)most;
-	return c->window < most + (uint64_t)c->mss;
+		return c->window < 2 * (uint64_t)max;
+	return c->window < max + (uint64_t)c->mss;
 }
 
-/* What the path once could carry is where slow start ends: RFC 2861, 3. */
+/* RFC 2861 3: remember the path's capacity as end of slow start. */
 static void ssthresh_keep(struct congestion *c)
 {
 	uint32_t kept = c->window - c->window / 4;
@@ -75,7 +75,7 @@ void congestion_idle(struct congestion *c, uint32_t idle_ms, uint32_t timeout_ms
 	ssthresh_keep(c);
 	for (; idle_ms > timeout_ms && c->window > initial; idle_ms -= timeout_ms)
 		c->window /= 2;
-	if (c->window < initial) /* and never larger than it was */
+	if (c->window < initial) /* never above the present window */
 		c->window = window < initial ? window : initial;
 	c->avoiding = false;
 	c->flight = c->flight_before = 0;
@@ -83,17 +83,16 @@ void congestion_idle(struct congestion *c, uint32_t idle_ms, uint32_t timeout_ms
 	c->unused_ms = 0;
 }
 
-/* The window was not in use for another time. In each retransmission time-out it comes halfway down
- * to what was used, or the initial one: RFC 2861, 3, as Linux has it. The RFC that replaces it
- * keeps such a window for five minutes (RFC 7661, 4.3), though nothing says that the path still has
- * it. */
+/* The window was not fully used for `ms`. Like Linux, halves the excess over the used part (or
+ * initial window) per RTO (RFC 2861 3). RFC 7661 4.3 keeps it for five minutes, though there is no
+ * evidence that the path still has the capacity. */
 static void window_validate(struct congestion *c, uint32_t ms, uint32_t timeout_ms)
 {
-	uint32_t most = c->flight > c->flight_before ? c->flight : c->flight_before;
-	uint32_t initial = congestion_initial(c->mss), used = most > initial ? most : initial;
-	uint32_t unused = c->unused_ms + (ms < UNUSED_MOST ? ms : UNUSED_MOST);
+	uint32_t max = c->flight > c->flight_before ? c->flight : c->flight_before;
+	uint32_t initial = congestion_initial(c->mss), used = max > initial ? max : initial;
+	uint32_t unused = c->unused_ms + (ms < MAX_UNUSED ? ms : MAX_UNUSED);
 
-	timeout_ms = timeout_ms < UNUSED_MOST ? timeout_ms : UNUSED_MOST;
+	timeout_ms = timeout_ms < MAX_UNUSED ? timeout_ms : MAX_UNUSED;
 	if (unused < timeout_ms) {
 		c->unused_ms = (uint16_t)unused;
 		return;
@@ -108,8 +107,8 @@ static void window_validate(struct congestion *c, uint32_t ms, uint32_t timeout_
 
 /* ---- slow start ------------------------------------------------------------------------------ */
 
-/* Conservative slow start begins where the round trips become longer, and congestion avoidance
- * after some rounds of it; or slow start goes on if it was an error. RFC 9406, 4.2. */
+/* RFC 9406 4.2: enters conservative slow start when the RTT increases, congestion avoidance after
+ * some rounds of it; returns to slow start if the increase was transient. */
 static void hystart_judge(struct congestion *c)
 {
 	struct congestion_hystart *h = &c->hystart;
@@ -123,7 +122,7 @@ static void hystart_judge(struct congestion *c)
 	if (h->before_us == 0)
 		return;
 	uint32_t longer = h->before_us / HYSTART_DIVISOR;
-	longer = longer < HYSTART_LEAST_US ? HYSTART_LEAST_US : longer;
+	longer = longer < HYSTART_MIN_US ? HYSTART_MIN_US : longer;
 	longer = longer > HYSTART_MOST_US ? HYSTART_MOST_US : longer;
 	if (h->least_us >= h->before_us + longer) {
 		h->baseline_us = h->least_us;
@@ -155,19 +154,19 @@ static void hystart_sample(struct congestion *c, uint32_t us)
 	hystart_judge(c);
 }
 
-/* Whether the union holds HyStart++'s part. */
+/* The union contains HyStart++'s state. */
 static bool hystart_on(const struct congestion *c)
 {
 	return c->ops->hystart && c->ssthresh == CONGESTION_NEVER;
 }
 
-/* Returns the bytes that are left for congestion avoidance. */
+/* Returns the bytes left for congestion avoidance. */
 static uint32_t slow_start(struct congestion *c, uint32_t bytes, bool paced)
 {
-	uint32_t most = (c->timed_out ? 1 : hystart_on(c) ? HYSTART_LIMIT : LIMIT) * c->mss;
-	if (paced && hystart_on(c)) /* RFC 9406, 4.3: pacing spreads what would be a burst */
-		most = UINT32_MAX;
-	uint32_t more = bytes < most ? bytes : most, room = c->ssthresh - c->window;
+	uint32_t max = (c->timed_out ? 1 : hystart_on(c) ? HYSTART_LIMIT : LIMIT) * c->mss;
+	if (paced && hystart_on(c)) /* RFC 9406 4.3: no limit with pacing */
+		max = UINT32_MAX;
+	uint32_t more = bytes < max ? bytes : max, room = c->ssthresh - c->window;
 	if (hystart_on(c) && c->hystart.baseline_us)
 		more /= HYSTART_GROWTH;
 	if (more < room) {
@@ -204,8 +203,8 @@ void congestion_acked(struct congestion *c, const struct congestion_ack *in, con
 		c->ops->acked(c, bytes, r, (uint32_t)in->now_ms);
 		c->timed_out = false;
 	}
-	if (c->window > CONGESTION_MOST)
-		c->window = CONGESTION_MOST;
+	if (c->window > CONGESTION_MAX)
+		c->window = CONGESTION_MAX;
 }
 
 /* ---- congestion ------------------------------------------------------------------------------ */
@@ -214,7 +213,7 @@ static void state_keep(struct congestion *c)
 {
 	c->undo_window = c->window;
 	c->undo_ssthresh = c->ssthresh;
-	if (hystart_on(c)) { /* what follows slow start finds no HyStart++ */
+	if (hystart_on(c)) { /* HyStart++ ends with slow start */
 		c->cubic = (struct congestion_cubic){0};
 		c->ops->init(c);
 	}
@@ -224,7 +223,7 @@ static void state_keep(struct congestion *c)
 void congestion_reduce(struct congestion *c, uint32_t flight, uint64_t now_ms)
 {
 	state_keep(c);
-	/* After a recovery that ended early, what was SACKed in it still counts in `flight`. */
+	/* After an early end of recovery, `flight` still contains SACKed data. */
 	flight = flight < c->window ? flight : c->window;
 	c->ssthresh = c->ops->reduced(c, flight);
 	c->window = c->ssthresh;
@@ -236,10 +235,10 @@ void congestion_reduce(struct congestion *c, uint32_t flight, uint64_t now_ms)
 
 void congestion_recovered(struct congestion *c, uint64_t now_ms)
 {
-	c->seen_ms = (uint32_t)now_ms; /* ACKs came, though not to congestion_acked() */
-	if (c->undo_window)            /* else it was undone */
+	c->seen_ms = (uint32_t)now_ms; /* ACKs arrived meanwhile, for prr.h */
+	if (c->undo_window)            /* otherwise the reduction was undone */
 		c->window = c->ssthresh;
-	c->flight = c->flight_before = c->window; /* recovery kept it in use */
+	c->flight = c->flight_before = c->window; /* the window was in use during recovery */
 }
 
 void congestion_timed_out(struct congestion *c, uint32_t flight, bool repeated, uint64_t now_ms)
@@ -262,7 +261,7 @@ void congestion_undo(struct congestion *c)
 	c->timed_out = false;
 	c->cubic = c->undo_cubic;
 	c->ops->undo(c);
-	if (hystart_on(c)) /* its union's part begins anew */
+	if (hystart_on(c)) /* reinitialize the union */
 		c->hystart = (struct congestion_hystart){0};
 	c->flight = c->flight_before = c->window;
 }

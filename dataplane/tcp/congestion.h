@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How much a connection may have on its way: RFC 5681, with NewReno (RFC 6582) and CUBIC (RFC 9438)
- * behind one interface. Windows are bytes, and integers.
+ * Congestion window: RFC 5681, with NewReno (RFC 6582) and CUBIC (RFC 9438) behind one interface.
+ * Integers, in bytes.
  *
- * Common to all: the initial window (RFC 6928), slow start by acknowledged bytes (RFC 3465) with
- * HyStart++ where the algorithm wants it (RFC 9406), no growth of a window that is not used
- * (RFC 9438, 5.8; RFC 7661), its decay while the connection is idle (RFC 5681, 4.1) or uses a part
- * of it (RFC 2861), and undoing.
- * An algorithm says how the window grows in congestion avoidance, and what is left of it after a
- * loss.
+ * Common to all: initial window (RFC 6928), slow start by bytes acknowledged (RFC 3465), HyStart++
+ * if the algorithm uses it (RFC 9406), no growth of an unused window (RFC 9438 5.8; RFC 7661), its
+ * decay while idle (RFC 5681 4.1) or partly used (RFC 2861), and undo. An algorithm defines the
+ * growth in congestion avoidance and the reduction after a loss.
  *
- *     segments leave    congestion_sent()
- *     ACK               congestion_acked(), but not in fast recovery, where prr.h counts
- *     loss or ECE       congestion_reduce(), then congestion_recovered() when the recovery ends
- *     time-out          congestion_timed_out()
- *     it was none       congestion_undo()
+ *     segments sent     congestion_sent()
+ *     ACK               congestion_acked(), but not in fast recovery: see prr.h
+ *     loss or ECE       congestion_reduce(); congestion_recovered() at the end of recovery
+ *     RTO               congestion_timed_out()
+ *     spurious          congestion_undo()
  */
 #ifndef TCP_CONGESTION_H
 #define TCP_CONGESTION_H
@@ -25,38 +23,38 @@
 #include "rtt.h"
 
 #define CONGESTION_NEVER UINT32_MAX          /* ssthresh before the first loss */
-#define CONGESTION_MOST  (UINT32_C(1) << 30) /* the largest window: RFC 7323, 2.3 */
+#define CONGESTION_MAX   (UINT32_C(1) << 30) /* the largest window: RFC 7323, 2.3 */
 
 struct congestion;
 
 /* An algorithm. Called by the functions below, not by users. */
 struct congestion_ops {
 	const char *name;
-	bool hystart; /* leaves slow start as RFC 9406 says */
+	bool hystart; /* uses RFC 9406 */
 	void (*init)(struct congestion *c);
-	/* Bytes acknowledged in congestion avoidance, with the window in use. */
+	/* Bytes were acknowledged in congestion avoidance, while the window was fully used. */
 	void (*acked)(struct congestion *c, uint32_t bytes, const struct rtt *r, uint32_t now_ms);
-	/* Congestion: the new ssthresh, from what is on its way. */
+	/* Returns the new ssthresh after congestion. */
 	uint32_t (*reduced)(struct congestion *c, uint32_t flight);
 	void (*undo)(struct congestion *c);
-	/* The window was not in use for so long. */
+	/* The window was not fully used for this time. */
 	void (*unused)(struct congestion *c, uint32_t ms);
 };
 
 extern const struct congestion_ops congestion_newreno, congestion_cubic;
 
-/* CUBIC's own part: RFC 9438, 4.1. */
+/* State of CUBIC: RFC 9438 4.1. */
 struct congestion_cubic {
 	uint64_t estimate;      /* W_est, in bytes * 2^16 */
-	uint32_t most;          /* W_max */
+	uint32_t w_max;         /* W_max */
 	uint32_t inflection_ms; /* K */
-	uint32_t epoch_ms;      /* when congestion avoidance began, moved by the time without use */
+	uint32_t epoch_ms;      /* start of congestion avoidance, shifted by unused time */
 	uint32_t prior;         /* cwnd_prior: the window before the reduction */
 };
 
-/* HyStart++'s: RFC 9406, 4.2. Only before the first loss, when CUBIC's is empty. */
+/* State of HyStart++ (RFC 9406 4.2), before the first loss only, when CUBIC's is unused. */
 struct congestion_hystart {
-	uint32_t least_us, before_us; /* of this round, and the one before; 0: none */
+	uint32_t least_us, before_us; /* of this round and the previous one; 0: none */
 	uint32_t baseline_us;         /* of conservative slow start; 0: not in it */
 	uint8_t samples, rounds;
 };
@@ -64,17 +62,17 @@ struct congestion_hystart {
 struct congestion {
 	const struct congestion_ops *ops;
 	uint32_t window, ssthresh;
-	uint32_t counted; /* bytes towards the next step in congestion avoidance */
-	uint32_t flight,
-	        flight_before; /* the most under way in this round trip, and the last one */
-	uint32_t round;        /* SND.NXT when this round trip began */
-	uint32_t seen_ms;      /* the last ACK */
+	uint32_t counted; /* bytes towards the next increase in congestion avoidance */
+	uint32_t flight, flight_before; /* max. in flight in this round trip and the previous one */
+	uint32_t round;                 /* SND.NXT when this round trip began */
+	uint32_t seen_ms;               /* time of the last ACK */
 	uint32_t undo_window, undo_ssthresh; /* before the reduction; 0: nothing to undo */
 	uint16_t mss;
-	uint16_t avoiding : 1;   /* in congestion avoidance, since a first ACK in it */
-	uint16_t timed_out : 1;  /* until congestion avoidance: RFC 3465, 2.3; RFC 9438, 4.8 */
-	uint16_t was_idle : 1;   /* congestion_idle() has judged the time until the next ACK */
-	uint16_t unused_ms : 13; /* for which the window has not been in use */
+	uint16_t avoiding : 1;  /* in congestion avoidance */
+	uint16_t timed_out : 1; /* after an RTO, until congestion avoidance: RFC 3465 2.3; RFC
+	                           9438 4.8 */
+	uint16_t was_idle : 1; /* congestion_idle() has accounted for the time until the next ACK */
+	uint16_t unused_ms : 13; /* time since the window was fully used */
 	union {
 		struct congestion_hystart hystart;
 		struct congestion_cubic cubic;
@@ -84,18 +82,18 @@ struct congestion {
 _Static_assert(sizeof(struct congestion) == 96, "less than a fifth of a connection");
 
 struct congestion_ack {
-	uint32_t bytes;    /* that SND.UNA advanced by */
-	uint32_t una, nxt; /* after it */
-	uint32_t rtt_us;   /* its sample; 0: none */
+	uint32_t bytes;    /* cumulatively acknowledged */
+	uint32_t una, nxt; /* after the ACK */
+	uint32_t rtt_us;   /* RTT sample; 0: none */
 	uint64_t now_ms;
-	bool paced; /* segments leave evenly */
+	bool paced; /* pacing is on */
 };
 
-/* mss: without options, as in all that follows. nxt: SND.NXT. */
+/* mss excludes options, here and below. nxt: SND.NXT. */
 void congestion_init(struct congestion *c, const struct congestion_ops *ops, uint16_t mss,
                      uint32_t nxt, uint64_t now_ms);
 
-/* Another segment size: the path's MTU changed, or the handshake told it (RFC 5681, 3.1). */
+/* The MSS changed, by path MTU or handshake (RFC 5681 3.1). */
 void congestion_mss(struct congestion *c, uint16_t mss);
 
 /* Segments were sent; flight: SND.NXT - SND.UNA. */
@@ -104,25 +102,23 @@ static inline void congestion_sent(struct congestion *c, uint32_t flight)
 	c->flight = flight > c->flight ? flight : c->flight;
 }
 
-/* Nothing was under way for `idle_ms`, and now there is something to send: the window is halved for
- * each retransmission time-out, down to the initial one (RFC 5681, 4.1; RFC 2861, 3). */
+/* Before sending after an idle time: halves the window per RTO, down to the initial window (RFC
+ * 5681 4.1; RFC 2861 3). */
 void congestion_idle(struct congestion *c, uint32_t idle_ms, uint32_t timeout_ms);
 
 void congestion_acked(struct congestion *c, const struct congestion_ack *in, const struct rtt *r);
 
-/* Congestion, by loss or by ECE (RFC 3168, 6.1.2): once in a round trip, as recovery does. The
- * window becomes ssthresh at once; in recovery prr.h says what it is. flight: SND.NXT - SND.UNA. */
+/* Congestion by loss or ECE (RFC 3168 6.1.2): call at most once per round trip. The window becomes
+ * ssthresh; in recovery prr.h governs. flight: SND.NXT - SND.UNA. */
 void congestion_reduce(struct congestion *c, uint32_t flight, uint64_t now_ms);
 
-/* Fast recovery ends: RFC 6582, 3.2, step 3; RFC 6675, 5. However long it was, the connection was
- * not idle. */
+/* Fast recovery ended: RFC 6582 3.2 step 3; RFC 6675 5. Its duration is not idle time. */
 void congestion_recovered(struct congestion *c, uint64_t now_ms);
 
-/* The retransmission time-out passed: RFC 5681, 3.1. repeated: for the same segment again, which
- * leaves ssthresh as it is. */
+/* The RTO expired: RFC 5681 3.1. repeated: again for the same segment, which keeps ssthresh. */
 void congestion_timed_out(struct congestion *c, uint32_t flight, bool repeated, uint64_t now_ms);
 
-/* The last reduction was in vain: RFC 5682, 4; RFC 9438, 4.9. */
+/* Undoes the last reduction: RFC 5682 4; RFC 9438 4.9. */
 void congestion_undo(struct congestion *c);
 
 static inline bool congestion_slow_start(const struct congestion *c)
@@ -133,11 +129,11 @@ static inline bool congestion_slow_start(const struct congestion *c)
 /* RFC 6928, 2 */
 static inline uint32_t congestion_initial(uint16_t mss)
 {
-	uint32_t least = 2 * (uint32_t)mss > 14600 ? 2 * (uint32_t)mss : 14600;
-	return 10 * (uint32_t)mss < least ? 10 * (uint32_t)mss : least;
+	uint32_t min = 2 * (uint32_t)mss > 14600 ? 2 * (uint32_t)mss : 14600;
+	return 10 * (uint32_t)mss < min ? 10 * (uint32_t)mss : min;
 }
 
-/* cubic.c, for its test: the largest number whose cube is at most x. */
+/* cubic.c, exposed for its test: the integer cube root. */
 uint32_t cubic_root(uint64_t x);
 
 #endif

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Connections: the table, ids, birth and death. */
+/* Connections: hash table, ids, creation and end. */
 #include "arrive.h"
 #include "emit.h"
 #include "priority.h"
 #include "timer.h"
 #include "window.h"
 
-#define MSS_LEAST    48 /* a peer that offers less gets this: no flood of tiny segments */
+#define MIN_MSS      48 /* lower bound: a peer must not cause a flood of tiny segments */
 #define TCP_HEADERS  20
 #define MSS_DEFAULT4 536 /* RFC 9293 3.7.1 */
 #define MSS_DEFAULT6 1220
@@ -90,7 +90,7 @@ struct connection *bucket_find(struct sy_stack *s, const uint32_t *bucket,
 	return NULL;
 }
 
-void connection_ask(const struct sy_stack *s, uint32_t index)
+void connection_prefetch(const struct sy_stack *s, uint32_t index)
 {
 	const char *c = (const char *)&s->connection[index];
 
@@ -124,9 +124,9 @@ static void table_remove(struct sy_stack *s, struct connection *c)
 	c->flags &= ~(uint32_t)C_HASHED;
 }
 
-/* ---- birth ----------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
-/* The longest in TIME-WAIT that no application holds any more. */
+/* Returns the oldest in TIME-WAIT without an application. */
 static struct connection *time_wait_oldest(struct sy_stack *s)
 {
 	uint32_t at = s->time_wait.first;
@@ -170,7 +170,7 @@ struct connection *connection_make(struct sy_stack *s, const struct sy_tuple *fr
 	        .tuple = *from_peer,
 	        .generation = generation ? generation : 1,
 	        .listener = LISTENER_NONE,
-	        .heard_ms = s->now_ms,
+	        .alive_ms = s->now_ms,
 	        .flags = s->options.pacing ? C_PACED : 0,
 	        .keepalive_interval_s = 75,
 	        .keepalive_probes = 9,
@@ -194,11 +194,12 @@ struct connection *connection_make(struct sy_stack *s, const struct sy_tuple *fr
 
 uint32_t connection_iss(const struct sy_stack *s, const struct sy_tuple *from_peer)
 {
-	uint32_t clock = (uint32_t)(s->now_ns / 4000); /* RFC 6528 3: 4 µs a tick */
+	uint32_t clock = (uint32_t)(s->now_ns / 4000); /* RFC 6528 3: ticks of 4 µs */
 	return clock + (uint32_t)sy_siphash(&s->iss_key, from_peer, sizeof(*from_peer));
 }
 
-/* Of the addresses alone: a host's timestamps grow over its connections, as RFC 6191 wants. */
+/* Hashes the addresses only: timestamps are monotonic across a host's connections, as RFC 6191
+ * requires. */
 uint32_t connection_ts_offset(const struct sy_stack *s, const struct sy_tuple *from_peer)
 {
 	return (uint32_t)sy_siphash(&s->ts_key, from_peer, 2 * sizeof(from_peer->src));
@@ -207,7 +208,7 @@ uint32_t connection_ts_offset(const struct sy_stack *s, const struct sy_tuple *f
 void connection_begin(struct sy_stack *s, struct connection *c, uint32_t iss)
 {
 	c->snd_una = c->snd_nxt = c->recover = iss;
-	c->small_end = c->held_from = iss;
+	c->small_end = c->cork_from = iss;
 	send_buffer_init(&c->unsent, iss + 1);
 	connection_resize(c);
 	congestion_init(&c->congestion, s->congestion, c->mss, iss, time_ms64(s));
@@ -219,15 +220,15 @@ uint16_t connection_offer(const struct sy_stack *s, const struct connection *c)
 	return c->user_mss && c->user_mss < mss ? c->user_mss : mss;
 }
 
-/* A path is nothing to search beyond what its end takes. */
+/* Do not probe path MTUs beyond the peer's MSS. */
 static void path_limit(const struct sy_stack *s, struct connection *c)
 {
-	uint32_t mss = c->peer_mss > MSS_LEAST ? c->peer_mss : MSS_LEAST;
-	uint32_t most = mss + TCP_HEADERS +
-	                (connection_v4(c) ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6));
+	uint32_t mss = c->peer_mss > MIN_MSS ? c->peer_mss : MIN_MSS;
+	uint32_t max = mss + TCP_HEADERS +
+	               (connection_v4(c) ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6));
 
-	if (most < c->path_mtu.link)
-		path_mtu_link(&c->path_mtu, (uint16_t)most, time_ms64(s));
+	if (max < c->path_mtu.link)
+		path_mtu_link(&c->path_mtu, (uint16_t)max, time_ms64(s));
 }
 
 void connection_agree(struct sy_stack *s, struct connection *c, const struct sy_tcp_options *o)
@@ -256,8 +257,8 @@ void connection_resize(struct connection *c)
 		mss = c->peer_mss;
 	if (c->user_mss && c->user_mss < mss)
 		mss = c->user_mss;
-	if (mss < MSS_LEAST)
-		mss = MSS_LEAST;
+	if (mss < MIN_MSS)
+		mss = MIN_MSS;
 	if (c->flags & C_TIMESTAMPS)
 		mss -= TCP_TIMESTAMPS_LEN;
 	c->mss = mss;
@@ -267,18 +268,18 @@ void connection_resize(struct connection *c)
 void connection_established(struct sy_stack *s, struct connection *c)
 {
 	c->state = SY_STACK_ESTABLISHED;
-	c->flags |= C_TALKED;
+	c->flags |= C_ESTABLISHED;
 	if (s->priority)
 		priority_born(s, c);
 	window_begin(s, c);
 	if (c->keepalive_s)
 		timer_set(s, c, TIMER_KEEPALIVE, c->keepalive_s * 1000u);
-	connection_tell(s, c, SY_STACK_WRITABLE);
+	connection_notify(s, c, SY_STACK_WRITABLE);
 }
 
-/* ---- death ----------------------------------------------------------------------------------- */
+/* ---- end ------------------------------------------------------------------------------------- */
 
-/* It leaves the list that it is in for what it is. */
+/* Removes it from its LIST_ROLE list. */
 static void role_leave(struct sy_stack *s, struct connection *c)
 {
 	if (c->listener != LISTENER_NONE)
@@ -312,7 +313,7 @@ void connection_orphan(struct sy_stack *s, struct connection *c)
 	connection_end(s, c, 0);
 }
 
-/* While memory is scarce the time is not begun anew: a byte now and then keeps nothing. */
+/* Do not restart the deadline under memory pressure: a byte now and then must not pin memory. */
 void connection_orphan_progress(struct sy_stack *s, struct connection *c)
 {
 	if (!orphans_are_many(s))
@@ -328,7 +329,7 @@ void connection_time_wait(struct sy_stack *s, struct connection *c)
 	timer_clear(c, TIMER_KEEPALIVE);
 	timer_set(s, c, TIMER_END, s->options.time_wait_ms);
 	list_append(s, &s->time_wait, LIST_ROLE, c);
-	connection_tell(s, c, SY_STACK_HANG_UP);
+	connection_notify(s, c, SY_STACK_HANG_UP);
 }
 
 void connection_end(struct sy_stack *s, struct connection *c, int error)
@@ -339,14 +340,14 @@ void connection_end(struct sy_stack *s, struct connection *c, int error)
 	if (!connection_is_ready(c))
 		role_leave(s, c);
 	table_remove(s, c);
-	connection_wants_not(s, c);
+	connection_unschedule(s, c);
 	if (c->in_wheel)
 		wheel_clear(&s->wheel, connection_index(s, c));
 	c->in_wheel = false;
 	c->armed = 0;
 	c->state = SY_STACK_CLOSED;
 	connection_drop_sent(s, c);
-	if (c->flags & C_SOFT_ERROR) /* a hint, which came true or did not */
+	if (c->flags & C_SOFT_ERROR) /* discard a soft error */
 		c->error = 0;
 	connection_drop_later(s, c);
 	if (error)
@@ -356,9 +357,9 @@ void connection_end(struct sy_stack *s, struct connection *c, int error)
 		connection_free(s, c);
 		return;
 	}
-	connection_tell(s, c,
-	                SY_STACK_HANG_UP | SY_STACK_READABLE | SY_STACK_WRITABLE |
-	                        (error ? SY_STACK_ERROR : 0));
+	connection_notify(s, c,
+	                  SY_STACK_HANG_UP | SY_STACK_READABLE | SY_STACK_WRITABLE |
+	                          (error ? SY_STACK_ERROR : 0));
 }
 
 void connection_free(struct sy_stack *s, struct connection *c)
@@ -373,9 +374,9 @@ void connection_free(struct sy_stack *s, struct connection *c)
 	s->used--;
 }
 
-/* ---- what others are told -------------------------------------------------------------------- */
+/* ---- scheduling and events ------------------------------------------------------------------- */
 
-void connection_tell(struct sy_stack *s, struct connection *c, unsigned events)
+void connection_notify(struct sy_stack *s, struct connection *c, unsigned events)
 {
 	if (!(c->flags & C_OWNED))
 		return;
@@ -383,7 +384,7 @@ void connection_tell(struct sy_stack *s, struct connection *c, unsigned events)
 	event_add(s, c);
 }
 
-/* What it sends is as urgent as what it was asked. */
+/* Responses have the level of their requests. */
 static unsigned send_level(const struct sy_stack *s, const struct connection *c)
 {
 	if (c->band != BAND_USUAL)
@@ -391,7 +392,7 @@ static unsigned send_level(const struct sy_stack *s, const struct connection *c)
 	return s->ranked ? priority_send_level(s, c) : SY_USUAL;
 }
 
-void connection_wants_not(struct sy_stack *s, struct connection *c)
+void connection_unschedule(struct sy_stack *s, struct connection *c)
 {
 	if (!list_has(s, LIST_SEND, c))
 		return;
@@ -400,7 +401,7 @@ void connection_wants_not(struct sy_stack *s, struct connection *c)
 		s->send_levels &= ~(1u << c->sending);
 }
 
-void connection_wants(struct sy_stack *s, struct connection *c)
+void connection_schedule(struct sy_stack *s, struct connection *c)
 {
 	unsigned level = SY_USUAL;
 
@@ -413,10 +414,10 @@ void connection_wants(struct sy_stack *s, struct connection *c)
 	s->send_levels |= 1u << level;
 }
 
-void connection_rises(struct sy_stack *s, struct connection *c)
+void connection_reschedule(struct sy_stack *s, struct connection *c)
 {
 	if (!list_has(s, LIST_SEND, c) || send_level(s, c) >= c->sending)
 		return;
-	connection_wants_not(s, c);
-	connection_wants(s, c);
+	connection_unschedule(s, c);
+	connection_schedule(s, c);
 }

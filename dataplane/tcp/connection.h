@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One connection: its state, birth and death (RFC 9293 3.3). */
+/* A connection: its state, creation and end (RFC 9293 3.3). */
 #ifndef CONNECTION_H
 #define CONNECTION_H
 
@@ -15,146 +15,148 @@
 /* Flags of a connection. */
 enum {
 	C_OWNED = 1 << 0,   /* the application has its id */
-	C_PASSIVE = 1 << 1, /* began by a listener */
-	C_SACK = 1 << 2,    /* both sides may: SACK, timestamps, window scales, ECN */
+	C_PASSIVE = 1 << 1, /* opened by the peer */
+	C_SACK = 1 << 2,    /* negotiated: SACK, timestamps, window scaling, ECN */
 	C_TIMESTAMPS = 1 << 3,
 	C_SCALE = 1 << 4,
 	C_ECN = 1 << 5,
-	C_ACK_NOW = 1 << 6, /* an acknowledgement is due: at once, with the timer */
+	C_ACK_NOW = 1 << 6, /* an ACK is due: now, by the delayed-ACK timer */
 	C_ACK_LATER = 1 << 7,
-	C_ECHO_CE = 1 << 8,     /* ECN: tell of congestion until the peer has answered */
-	C_TELL_CWR = 1 << 9,    /* ECN: tell that the window is reduced */
-	C_FIN_WANTED = 1 << 10, /* the application has sent its last byte: FIN follows */
+	C_ECHO_CE = 1 << 8,     /* ECN: send ECE until the peer sends CWR */
+	C_SEND_CWR = 1 << 9,    /* ECN: send CWR with the next new segment */
+	C_FIN_WANTED = 1 << 10, /* the application closed the sending side */
 	C_FIN_ARRIVED = 1 << 11,
 	C_NO_DELAY = 1 << 12,
 	C_CORK = 1 << 13,
 	C_QUICK_ACK = 1 << 14,
 	C_LINGER_ABORT = 1 << 15,
-	C_WANTS_SPACE = 1 << 16,   /* the application got -EAGAIN from send */
-	C_MORE = 1 << 17,          /* more will be sent at once; until the peer acknowledges */
-	C_URGENT_IN = 1 << 18,     /* urgent_in is beyond what was read */
-	C_URGENT_OUT = 1 << 19,    /* urgent_out is not acknowledged */
-	C_ORPHAN = 1 << 21,        /* closed by the application; the peer has not taken all */
-	C_PACED = 1 << 22,         /* segments leave evenly (pace.h) */
-	C_PROBED = 1 << 20,        /* a byte beyond the window was sent, which is in no range */
-	C_TAIL_TIMER = 1 << 23,    /* the retransmission timer stands for the tail probe */
-	C_HASHED = 1 << 24,        /* in the table */
-	C_RECEIVE_FIXED = 1 << 25, /* limits that the application has set */
+	C_WANTS_SPACE = 1 << 16,   /* send returned -EAGAIN */
+	C_MORE = 1 << 17,          /* MSG_MORE, until the peer acknowledges */
+	C_URGENT_IN = 1 << 18,     /* urgent_in is unread */
+	C_URGENT_OUT = 1 << 19,    /* urgent_out is unacknowledged */
+	C_ORPHAN = 1 << 21,        /* closed by the application with unacknowledged data */
+	C_PACED = 1 << 22,         /* pace.h */
+	C_PROBED = 1 << 20,        /* a zero-window probe byte was sent, which no range has */
+	C_TAIL_TIMER = 1 << 23,    /* TIMER_RETRANSMIT is the tail loss probe timer */
+	C_HASHED = 1 << 24,        /* in the hash table */
+	C_RECEIVE_FIXED = 1 << 25, /* the application set the buffer's limit */
 	C_SEND_FIXED = 1 << 26,
-	C_SOFT_ERROR = 1 << 27, /* `error` is a hint of ICMP, which counts if it is given up */
-	C_UNDO = 1 << 28,       /* the last reduction may still prove needless */
-	C_CORK_OVER = 1 << 29,  /* the persist timer let a short segment go */
-	C_TALKED = 1 << 30,     /* the handshake is complete */
-	C_FIN_AHEAD = 1u << 31, /* a FIN has come, before which bytes are missing */
+	C_SOFT_ERROR =
+	        1 << 27,  /* `error` is a soft ICMP error, reported if the connection times out */
+	C_UNDO = 1 << 28, /* the last reduction may still be undone */
+	C_CORK_OVER = 1 << 29,   /* the override timer released a short segment */
+	C_ESTABLISHED = 1 << 30, /* handshake complete */
+	C_FIN_AHEAD = 1u << 31,  /* FIN received after a gap */
 };
 
 #define EVENT_SPACE                                                                                \
-	128 /* in `events`: it is told of a free chunk, which others may not be told of */
+	128 /* in `events`: this connection was notified of a free chunk, for which no other one   \
+	       is */
 
 #define LISTENER_NONE      UINT16_MAX
 #define TCP_TIMESTAMPS_LEN 12
 
 enum recovery { RECOVERY_NONE, RECOVERY_ECN, RECOVERY_FAST, RECOVERY_TIMEOUT };
 
-/* Deadlines; the earliest one has the place in the wheel. */
+/* Deadlines; the earliest is set in the wheel. */
 enum timer {
-	TIMER_RETRANSMIT, /* or the tail probe; or, while nothing is under way, the persist timer */
-	TIMER_REORDER,    /* RACK looks again; or the next segment may leave (pace.h) */
-	TIMER_ACK,        /* delayed acknowledgement */
+	TIMER_RETRANSMIT, /* or tail loss probe; or persist timer while nothing is in flight */
+	TIMER_REORDER,    /* RACK reordering; or pacing; or retry after a failed allocation */
+	TIMER_ACK,        /* delayed ACK */
 	TIMER_KEEPALIVE,
-	TIMER_END, /* TIME-WAIT; without an application FIN-WAIT-2, and a peer that takes nothing */
+	TIMER_END, /* TIME-WAIT; orphans: FIN-WAIT-2, and a peer that acknowledges nothing */
 	TIMERS
 };
 
-/* SO_PRIORITY, as Linux's queues of three bands take it. */
+/* SO_PRIORITY, mapped to three bands like Linux's pfifo_fast. */
 enum band { BAND_USUAL, BAND_FIRST, BAND_LAST };
 
 /*
- * Bytes 0 to 127 are what an in-order segment touches. Sequence numbers are in host order, times in
+ * An in-order segment touches bytes 0 to 127. Sequence numbers are in host order; times are
  * milliseconds of the stack's clock modulo 2^32.
  */
 struct connection {
 	struct sy_tuple tuple; /* as in the peer's segments: src is the peer */
-	uint32_t bucket_next;  /* in the table */
+	uint32_t bucket_next;  /* in the hash table */
 	uint32_t flags;
 	uint32_t rcv_nxt, snd_una, snd_nxt;
 	uint8_t state; /* enum sy_stack_state */
-	uint8_t armed; /* bits of enum timer */
+	uint8_t armed; /* bit n: enum timer n is set */
 	uint16_t generation;
 
 	uint32_t snd_wnd, snd_wl1, snd_wl2; /* RFC 9293 3.3.1; bytes */
-	uint32_t rcv_edge;                  /* the right edge that was offered */
+	uint32_t rcv_edge;                  /* advertised right edge */
 	uint32_t rcv_acked;                 /* RCV.NXT in the last segment sent */
 	union {
 		struct { /* RFC 7323 4.3, 5.4 */
 			uint32_t ts_recent, ts_recent_ms, ts_offset;
 		};
-		struct { /* without timestamps, once established: a round trip is being timed */
+		struct { /* without timestamps: receiver RTT estimation (window.c) */
 			uint32_t rtt_edge, rtt_ms;
 		};
 	};
 	struct receive_buffer received; /* 24 bytes */
-	uint16_t mss;                   /* payload of a full segment, timestamps taken off */
+	uint16_t mss;                   /* payload of a full segment, without timestamps */
 	uint8_t snd_scale, rcv_scale;
-	uint32_t heard_ms; /* the last segment */
+	uint32_t alive_ms; /* time of the last acceptable segment */
 
 	struct list_place place[LIST_KINDS];
 	uint32_t due_ms[TIMERS];
-	uint32_t wheel_ms; /* the place in the wheel */
+	uint32_t wheel_ms; /* deadline in the wheel */
 	bool in_wheel : 1;
 	uint8_t band : 2;    /* enum band */
-	uint8_t sending : 3; /* the level of the list LIST_SEND that it is in */
+	uint8_t sending : 3; /* level of its LIST_SEND */
 	uint8_t recovery;    /* enum recovery */
-	uint8_t retries;     /* time-outs in a row, or probes of a closed window */
-	uint8_t probes;      /* of a silent peer or a closed window, unanswered */
-	uint32_t retry_ms;   /* the first of them */
+	uint8_t retries;     /* consecutive time-outs or zero-window probes */
+	uint8_t probes;      /* unanswered keepalive or zero-window probes */
+	uint32_t retry_ms;   /* time of the first */
 
-	uint32_t snd_wnd_max;      /* the largest window that the peer has offered */
-	uint32_t small_end;        /* Minshall: the end of the last segment that was not full */
-	uint32_t recover;          /* RFC 6675 4.1: recovery ends when this is acknowledged */
-	uint32_t allowance;        /* bytes that recovery lets go */
-	struct send_buffer unsent; /* from SND.UNA on */
-	uint32_t flight;           /* a cell of the stack's pool; 0: nothing is under way */
+	uint32_t snd_wnd_max;      /* largest window the peer has advertised */
+	uint32_t small_end;        /* Minshall: end of the last partial segment */
+	uint32_t recover;          /* RFC 6675 4.1: RecoveryPoint */
+	uint32_t allowance;        /* bytes that recovery may send */
+	struct send_buffer unsent; /* from SND.UNA */
+	uint32_t flight;           /* cell of the stack's pool; 0: nothing in flight */
 	struct arrived arrived;
 	struct congestion congestion;
 	struct rtt rtt;
 	struct path_mtu path_mtu;
 
-	uint16_t peer_mss; /* as offered */
-	uint16_t rcv_mss;  /* the largest segment that has come */
-	uint16_t user_mss; /* as the application wants it; 0: no wish */
+	uint16_t peer_mss; /* as offered by the peer */
+	uint16_t rcv_mss;  /* largest segment received */
+	uint16_t user_mss; /* set by the application; 0: not set */
 	uint16_t error;    /* errno */
 	uint8_t tos;
-	uint8_t events;     /* SY_STACK_* that are to be told, and EVENT_SPACE */
-	uint16_t listener;  /* its number, while half-open or ready; else LISTENER_NONE */
-	uint32_t pace_most; /* bytes a second; 0: no bound */
-	uint64_t cookie;    /* the application's */
+	uint8_t events;    /* pending SY_STACK_*, and EVENT_SPACE */
+	uint16_t listener; /* listener index until accepted; else LISTENER_NONE */
+	uint32_t max_pace; /* SO_MAX_PACING_RATE, bytes per second; 0: none */
+	uint64_t cookie;   /* the application's */
 	uint32_t urgent_in;
 	union {
 		uint32_t urgent_out; /* C_URGENT_OUT */
-		uint32_t held_from;  /* else of C_CORK, C_MORE: what is before was pushed */
+		uint32_t cork_from;  /* with C_CORK, C_MORE: bytes before it are not delayed */
 	};
-	uint32_t peer_fin; /* the sequence number of a FIN that came too early */
+	uint32_t peer_fin; /* sequence number of a FIN after a gap */
 	uint16_t keepalive_s, keepalive_interval_s;
 	uint32_t user_timeout_ms;
 	uint8_t keepalive_probes;
-	uint8_t duplicates; /* acknowledgements in a row, of a peer without SACK */
-	uint8_t challenges; /* in the second challenge_s, modulo 256 */
+	uint8_t duplicates; /* consecutive duplicate ACKs without SACK */
+	uint8_t challenges; /* challenge ACKs in second challenge_s, modulo 256 */
 	uint8_t challenge_s;
 
-	/* Receive window: how much the application reads in a round trip (window.c). */
+	/* Receive window autotuning (window.c). */
 	uint32_t receive_limit, send_limit;
 	uint32_t read_seq, read_ms,
-	        read_round; /* of the round: first byte, begin; bytes of the last */
+	        read_round; /* this round: first byte, start; previous round: bytes */
 	uint32_t receive_rtt_us;
 
 	uint64_t bytes_acked, bytes_received;
 	uint32_t retransmitted;
 
-	/* A probe of the path's MTU is under way (path_probe.c); 0: none is. */
+	/* Path MTU probe in flight (path_probe.c); 0: none. */
 	uint32_t probe_from;
 	uint16_t probe_len;
-	uint8_t streak; /* full segments in order in a row (hold.h) */
+	uint8_t streak; /* consecutive full segments in order (ack_coalesce.h) */
 	struct delay delay;
 	uint32_t pace_us; /* pace.h */
 } __attribute__((aligned(SY_CACHE_LINE)));
@@ -167,74 +169,74 @@ struct sy_stack;
 /* ---- table and ids --------------------------------------------------------------------------- */
 
 struct connection *connection_find(struct sy_stack *s, const struct sy_tuple *from_peer);
-/* The same in two steps. A bucket holds the index of its first connection plus one; 0: it is empty.
- */
+/* Two-step lookup, for prefetching. A bucket has the index of its first connection plus one; 0:
+ * empty. */
 uint32_t *bucket_of(struct sy_stack *s, const struct sy_tuple *from_peer);
 struct connection *bucket_find(struct sy_stack *s, const uint32_t *bucket,
                                const struct sy_tuple *from_peer);
-/* Asks for its memory, and does not wait for it. */
-void connection_ask(const struct sy_stack *s, uint32_t index);
-/* The connection of an id that the application holds, or NULL. */
+/* Prefetches a connection. */
+void connection_prefetch(const struct sy_stack *s, uint32_t index);
+/* Returns the connection of an application's id, or NULL. */
 struct connection *connection_of(struct sy_stack *s, sy_stack_id id);
 uint32_t connection_index(const struct sy_stack *s, const struct connection *c);
 sy_stack_id connection_id(const struct sy_stack *s, const struct connection *c);
 
-/* ---- birth and death ------------------------------------------------------------------------- */
+/* ---- creation and end ------------------------------------------------------------------------ */
 
-/* A connection with this tuple in the table; the longest in TIME-WAIT gives way if there is no
- * other place. NULL: all are in use. */
+/* Creates a connection and inserts it into the table; evicts the oldest in TIME-WAIT if all slots
+ * are used. NULL: no slot. */
 struct connection *connection_make(struct sy_stack *s, const struct sy_tuple *from_peer);
-/* The protocol is done with it: it leaves the table, what was to be sent is freed. What has arrived
- * in order stays for the application, then error (0: none), as on Linux; also where the connection
- * waits for accept(). Without an application it is gone. */
+/* Ends the protocol state: removes the connection from the table and frees unsent data. As on
+ * Linux, received data stays readable, then error (0: none); also in the accept queue. Frees a
+ * connection without an application. */
 void connection_end(struct sy_stack *s, struct connection *c, int error);
-/* The application is done with it as well. */
+/* Frees the slot; the application has closed it, too. */
 void connection_free(struct sy_stack *s, struct connection *c);
 void connection_time_wait(struct sy_stack *s, struct connection *c);
-/* The application has closed it, and the peer has not taken all. A peer that keeps its window
- * closed must not keep the memory (RFC 6429 5): without progress it has ORPHAN_MS, and if there are
- * too many of them, none. Afterwards it may be gone. */
+/* The application closed the connection with unacknowledged data. A peer with a closed window must
+ * not pin memory (RFC 6429 5): without progress, the orphan ends after ORPHAN_MS, and immediately
+ * if there are too many. May free it. */
 void connection_orphan(struct sy_stack *s, struct connection *c);
-/* The peer has taken some bytes, or all. */
+/* The peer acknowledged some bytes, or all. */
 void connection_orphan_progress(struct sy_stack *s, struct connection *c);
 void connection_orphan_over(struct sy_stack *s, struct connection *c);
 
-/* Sets SND.NXT and all else that follows from the first sequence number. */
+/* Sets SND.NXT and all state derived from the initial sequence number. */
 void connection_begin(struct sy_stack *s, struct connection *c, uint32_t iss);
-/* What both sides have agreed upon by options (RFC 9293 3.7.1, RFC 7323, RFC 2018). */
+/* Applies the negotiated options (RFC 9293 3.7.1, RFC 7323, RFC 2018). */
 void connection_agree(struct sy_stack *s, struct connection *c, const struct sy_tcp_options *o);
-/* The handshake is done. */
+/* The handshake is complete. */
 void connection_established(struct sy_stack *s, struct connection *c);
-/* What it holds: sent data; data out of order; all, with received data (range.c). */
+/* Free sent data; out-of-order data; all, with received data (range.c). */
 void connection_drop_sent(struct sy_stack *s, struct connection *c);
 void connection_drop_later(struct sy_stack *s, struct connection *c);
 void connection_drop_buffers(struct sy_stack *s, struct connection *c);
-/* The largest segment for the path, the peer and the options. */
+/* Recomputes the MSS from path, peer and options. */
 void connection_resize(struct connection *c);
-/* The largest segment that we can take, to be offered. */
+/* Returns the MSS to offer. */
 uint16_t connection_offer(const struct sy_stack *s, const struct connection *c);
 
-/* Tells the application, once it has the connection. */
-void connection_tell(struct sy_stack *s, struct connection *c, unsigned events);
-/* There may be something to send. */
-void connection_wants(struct sy_stack *s, struct connection *c);
-/* It is more urgent than before, and so is what it has to send. */
-void connection_rises(struct sy_stack *s, struct connection *c);
-/* There is nothing any more. */
-void connection_wants_not(struct sy_stack *s, struct connection *c);
+/* Adds events for the application, if it has the connection. */
+void connection_notify(struct sy_stack *s, struct connection *c, unsigned events);
+/* Puts the connection on the send list. */
+void connection_schedule(struct sy_stack *s, struct connection *c);
+/* Its level rose: moves it on the send list. */
+void connection_reschedule(struct sy_stack *s, struct connection *c);
+/* Removes it from the send list. */
+void connection_unschedule(struct sy_stack *s, struct connection *c);
 
-/* The first sequence number (RFC 6528), and the offset of timestamps (RFC 7323 5.4). */
+/* Returns the initial sequence number (RFC 6528); the timestamp offset (RFC 7323 5.4). */
 uint32_t connection_iss(const struct sy_stack *s, const struct sy_tuple *from_peer);
 uint32_t connection_ts_offset(const struct sy_stack *s, const struct sy_tuple *from_peer);
 
-/* ---- facts ----------------------------------------------------------------------------------- */
+/* ---- predicates ------------------------------------------------------------------------------ */
 
 static inline bool connection_v4(const struct connection *c)
 {
 	return sy_addr_is_v4(&c->tuple.src);
 }
 
-/* Of a segment's packet, with Ethernet's, but without SACK blocks. */
+/* Header bytes of a frame, without SACK blocks. */
 static inline uint32_t connection_headers(const struct connection *c)
 {
 	return (uint32_t)(SY_ETH_LEN +
@@ -243,10 +245,10 @@ static inline uint32_t connection_headers(const struct connection *c)
 	                  (c->flags & C_TIMESTAMPS ? TCP_TIMESTAMPS_LEN : 0));
 }
 
-/* Does it wait for accept()? */
+/* In the accept queue. */
 static inline bool connection_is_ready(const struct connection *c)
 {
-	return c->listener != LISTENER_NONE && c->flags & C_TALKED;
+	return c->listener != LISTENER_NONE && c->flags & C_ESTABLISHED;
 }
 
 static inline bool connection_fin_sent(const struct connection *c)
@@ -254,14 +256,14 @@ static inline bool connection_fin_sent(const struct connection *c)
 	return c->flags & C_FIN_WANTED && sy_seq_before(c->unsent.end, c->snd_nxt);
 }
 
-/* May bytes of the peer still arrive? */
+/* May receive further data. */
 static inline bool connection_receives(const struct connection *c)
 {
 	return c->state == SY_STACK_ESTABLISHED || c->state == SY_STACK_FIN_WAIT_1 ||
 	       c->state == SY_STACK_FIN_WAIT_2;
 }
 
-/* May the application send? */
+/* May accept data from the application. */
 static inline bool connection_sends(const struct connection *c)
 {
 	return (c->state == SY_STACK_ESTABLISHED || c->state == SY_STACK_CLOSE_WAIT) &&
@@ -273,24 +275,24 @@ static inline bool seq_after(uint32_t a, uint32_t b)
 	return (int32_t)(a - b) > 0;
 }
 
-/* Nagle's rule in Minshall's form: one segment that is not full is under way at most. */
+/* Nagle's algorithm as modified by Minshall: at most one partial segment in flight. */
 static inline bool connection_may_short(const struct connection *c)
 {
 	return c->flags & C_NO_DELAY || !seq_after(c->small_end, c->snd_una);
 }
 
-/* What is behind held_from waits for more. Urgent data does not. */
-static inline bool connection_holds(const struct connection *c)
+/* Bytes after cork_from wait for further data; urgent data does not. */
+static inline bool connection_is_corked(const struct connection *c)
 {
 	return c->flags & (C_CORK | C_MORE) && !(c->flags & C_URGENT_OUT);
 }
 
-/* Before C_CORK or C_MORE is set: what is there up to `end`, and might leave now, does not wait for
- * what follows. What Nagle's rule keeps back so far does, as on Linux. */
-static inline void connection_hold(struct connection *c, uint32_t end)
+/* Call before setting C_CORK or C_MORE: data up to `end` that could be sent now is not delayed.
+ * Data that Nagle's algorithm delays is, as on Linux. */
+static inline void connection_cork(struct connection *c, uint32_t end)
 {
 	if (!(c->flags & (C_CORK | C_MORE | C_URGENT_OUT)))
-		c->held_from = connection_may_short(c) ? end : c->snd_nxt;
+		c->cork_from = connection_may_short(c) ? end : c->snd_nxt;
 }
 
 #endif

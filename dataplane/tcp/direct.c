@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The application reads and writes where the bytes lie, without a copy. */
+/* Zero-copy reads and writes. */
 #include <errno.h>
 
 #include "call.h"
@@ -25,32 +25,32 @@ static int64_t packets_look(struct sy_stack *s, sy_stack_id id, struct iovec *v,
 	return total;
 }
 
-int64_t sy_stack_look(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count)
+int64_t sy_stack_peek_vectors(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count)
 {
 	return packets_look(s, id, v, NULL, count);
 }
 
-int64_t sy_stack_hold(struct sy_stack *s, sy_stack_id id, struct iovec *v, struct rte_mbuf **held,
-                      int count)
+int64_t sy_stack_peek_referenced(struct sy_stack *s, sy_stack_id id, struct iovec *v,
+                                 struct rte_mbuf **held, int count)
 {
 	return packets_look(s, id, v, held, count);
 }
 
-int64_t sy_stack_room(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count, size_t len,
-                      uint64_t now_ns)
+int64_t sy_stack_reserve(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count, size_t len,
+                         uint64_t now_ns)
 {
 	struct connection *c = connection_of(s, id);
 	int64_t room;
 
 	stack_time(s, now_ns);
-	room = send_admits(s, c, len);
+	room = send_check(s, c, len);
 	if (room <= 0)
 		return room;
 	room = (int64_t)send_buffer_room(&c->unsent, &s->chunks, v, count, (size_t)room);
 	return room > 0 ? room : send_added(s, c, 0, len, 0);
 }
 
-int sy_stack_room_done(struct sy_stack *s, sy_stack_id id, size_t len, int flags, uint64_t now_ns)
+int sy_stack_commit(struct sy_stack *s, sy_stack_id id, size_t len, int flags, uint64_t now_ns)
 {
 	struct connection *c = connection_of(s, id);
 

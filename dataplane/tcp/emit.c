@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is sent, in this order:
+ * Output of a connection, in this order:
  *
- *     lost ranges, again           as recovery allows        (RFC 8985, RFC 6937)
- *     new bytes, FIN after them    as both windows allow     (RFC 9293 3.8.6, RFC 5681)
- *     an acknowledgement           if it is due and went with none of these
+ *     retransmissions              as recovery allows        (RFC 8985, RFC 6937)
+ *     new bytes, then FIN          as both windows allow     (RFC 9293 3.8.6, RFC 5681)
+ *     a pure ACK                   if one is due and none of the above carried it
  *
- * SYN and FIN have sequence numbers like bytes, and are sent again like bytes.
+ * SYN and FIN occupy sequence numbers and are retransmitted like bytes.
  *
- * Where the port cuts segments (TSO), new bytes go in segments of many pieces, each of which is
- * what a segment would else be. What is sent again goes in single ones: pieces are lost alone.
+ * With TSO, new bytes go out in large segments, of which the port makes packets of MSS size
+ * (pieces). Retransmissions are single segments: pieces are lost separately.
  */
 #include "emit.h"
 #include "pace.h"
@@ -19,14 +19,14 @@
 #include "timer.h"
 #include "window.h"
 
-#define RETRY_MS    10  /* no buffer: again after this time */
-#define PIECES_MOST 64  /* of a large segment: some drivers have room for no more */
-#define PIECE_LEAST 256 /* some cards take smaller ones for an attack, and refuse them */
+#define RETRY_MS   10  /* retry after a failed allocation */
+#define MAX_PIECES 64  /* per large segment: a limit of some drivers */
+#define MIN_PIECE  256 /* some NICs drop smaller ones as an attack */
 
 enum kind {
-	KIND_NEW,   /* one segment of new bytes, or SYN, FIN */
-	KIND_LARGE, /* of several pieces */
-	KIND_AGAIN, /* what was sent before */
+	KIND_NEW,        /* one segment of new bytes, or SYN, FIN */
+	KIND_LARGE,      /* TSO: several pieces */
+	KIND_RETRANSMIT, /* a retransmission */
 };
 
 /* ---- one segment ----------------------------------------------------------------------------- */
@@ -35,7 +35,8 @@ static void plan_options(struct sy_stack *s, struct connection *c, struct segmen
 {
 	struct sy_tcp_options *o = &plan->options;
 	bool first =
-	        c->state == SY_STACK_SYN_SENT; /* offers all; an answer only what was offered */
+	        /* A SYN offers all options; a SYN-ACK only those that the SYN offered. */
+	        c->state == SY_STACK_SYN_SENT;
 	const struct sy_stack_options *own = &s->options;
 
 	o->scale = SY_TCP_NO_SCALE;
@@ -68,7 +69,7 @@ static void plan_ecn(const struct sy_stack *s, const struct connection *c,
 	}
 }
 
-/* All but the payload. What it acknowledges is then no longer due. */
+/* Plans a segment without payload and advances the offered window. */
 static struct segment_plan plan_make(struct sy_stack *s, struct connection *c, uint32_t seq,
                                      uint8_t flags)
 {
@@ -93,7 +94,7 @@ static void acknowledged(struct connection *c, bool has_data)
 	c->rcv_acked = c->rcv_nxt;
 }
 
-/* There is no buffer: a timer tries again. */
+/* Schedules a retry by timer. */
 static struct rte_mbuf *no_buffer(struct sy_stack *s, struct connection *c)
 {
 	s->counters.no_buffer++;
@@ -145,7 +146,7 @@ static struct rte_mbuf *plan_finish(struct sy_stack *s, struct connection *c,
 
 	do {
 		m = plan->piece ? large_make(s, c, plan) : one_make(s, c, plan);
-	} while (SY_UNLIKELY(!m) && stack_spares(s));
+	} while (SY_UNLIKELY(!m) && stack_reclaim(s));
 	if (!m)
 		return plan->piece ? NULL : no_buffer(s, c);
 	if (plan->flags & SY_TCP_ACK)
@@ -160,28 +161,28 @@ static struct rte_mbuf *ack_make(struct sy_stack *s, struct connection *c, uint3
 	return plan_finish(s, c, &plan);
 }
 
-/* What else a segment with bytes says. */
+/* Sets PSH, URG and ECN of a segment with payload. */
 static void plan_text(struct connection *c, struct segment_plan *plan, bool again)
 {
 	uint32_t end = plan->seq + plan->len;
 
-	if (end == c->unsent.end || (end == c->held_from && connection_holds(c)))
+	if (end == c->unsent.end || (end == c->cork_from && connection_is_corked(c)))
 		plan->flags |= SY_TCP_PSH;
 	if (c->flags & C_URGENT_OUT && seq_after(c->urgent_out, plan->seq)) {
 		uint32_t ahead = c->urgent_out - plan->seq;
 		plan->flags |= SY_TCP_URG;
 		plan->urgent = ahead < UINT16_MAX ? (uint16_t)ahead : UINT16_MAX;
 	}
-	if (c->flags & C_ECN && !again) { /* RFC 3168 6.1.5: what is sent again is not marked */
+	if (c->flags & C_ECN && !again) { /* RFC 3168 6.1.5: retransmissions are not ECT */
 		plan->tos |= IP_ECT0;
-		if (c->flags & C_TELL_CWR) {
+		if (c->flags & C_SEND_CWR) {
 			plan->flags |= TCP_CWR;
-			c->flags &= ~(uint32_t)C_TELL_CWR;
+			c->flags &= ~(uint32_t)C_SEND_CWR;
 		}
 	}
 }
 
-/* What the port cuts a connection's segments into: an even number of bytes (segment.c). */
+/* The size of a connection's pieces: even (segment.c). */
 static uint16_t piece_of(const struct sy_stack *s, const struct connection *c)
 {
 	uint32_t piece = c->mss, frame = s->options.tso.frame, headers = connection_headers(c);
@@ -191,7 +192,7 @@ static uint16_t piece_of(const struct sy_stack *s, const struct connection *c)
 	return (uint16_t)(piece & ~1u);
 }
 
-/* A large segment finds no buffers: its first piece alone. */
+/* Falls back to the first piece of a large segment if there are too few buffers. */
 static struct rte_mbuf *piece_make(struct sy_stack *s, struct connection *c,
                                    struct segment_plan *plan, uint32_t *end)
 {
@@ -202,8 +203,8 @@ static struct rte_mbuf *piece_make(struct sy_stack *s, struct connection *c,
 	return plan_finish(s, c, plan);
 }
 
-/* A segment from *from on, up to `to`: SYN, bytes and FIN as the numbers say, as many as fit in
- * mss, less what options take that it has; but all of a large one. Moves *from behind it. */
+/* Builds a segment of the sequence range *from to `to` and advances *from. SYN, bytes and FIN
+ * follow from the sequence numbers. Limited to mss minus options, except for large segments. */
 static struct rte_mbuf *range_make(struct sy_stack *s, struct connection *c, uint32_t *from,
                                    uint32_t to, uint32_t mss, enum kind kind)
 {
@@ -223,7 +224,7 @@ static struct rte_mbuf *range_make(struct sy_stack *s, struct connection *c, uin
 			end = *from + room;
 		plan.len = end - *from;
 		if (plan.len > 0)
-			plan_text(c, &plan, kind == KIND_AGAIN);
+			plan_text(c, &plan, kind == KIND_RETRANSMIT);
 		if (end == c->unsent.end && seq_after(to, end)) {
 			plan.flags |= SY_TCP_FIN;
 			end++;
@@ -237,26 +238,26 @@ static struct rte_mbuf *range_make(struct sy_stack *s, struct connection *c, uin
 	return m;
 }
 
-/* ---- again ----------------------------------------------------------------------------------- */
+/* ---- retransmissions ------------------------------------------------------------------------- */
 
-static struct rte_mbuf *range_again(struct sy_stack *s, struct connection *c, uint32_t from,
-                                    uint32_t to)
+static struct rte_mbuf *range_retransmit(struct sy_stack *s, struct connection *c, uint32_t from,
+                                         uint32_t to)
 {
 	uint32_t end = from;
-	struct rte_mbuf *m = range_make(s, c, &end, to, c->mss, KIND_AGAIN);
+	struct rte_mbuf *m = range_make(s, c, &end, to, c->mss, KIND_RETRANSMIT);
 
 	if (!m)
 		return NULL;
-	sent_again(&flight_of(s, c)->sent, &s->sent, from, end, s->now_ns);
+	sent_retransmitted(&flight_of(s, c)->sent, &s->sent, from, end, s->now_ns);
 	recovery_sent(s, c, end - from);
 	c->retransmitted++;
 	s->counters.retransmitted++;
 	return m;
 }
 
-/* ---- new ------------------------------------------------------------------------------------- */
+/* ---- new data -------------------------------------------------------------------------------- */
 
-uint32_t emit_waiting(const struct connection *c)
+uint32_t emit_backlog(const struct connection *c)
 {
 	uint32_t end = c->unsent.end + !!(c->flags & C_FIN_WANTED);
 
@@ -264,13 +265,14 @@ uint32_t emit_waiting(const struct connection *c)
 	                                                                      : 0;
 }
 
-/* Is a segment that is not full worth being sent (RFC 9293 3.8.6.2.1, 3.7.4)? */
+/* Sender's silly window avoidance (RFC 9293 3.8.6.2.1) and Nagle (3.7.4): may this partial segment
+ * be sent? all: it contains all queued bytes. */
 static inline __attribute__((always_inline)) bool short_may_go(const struct connection *c,
                                                                uint32_t len, bool all)
 {
 	if (len > 0 && len >= c->snd_wnd_max / 2)
 		return true;
-	if (!all) /* the window ends within it; its fourth case is the override timer */
+	if (!all) /* limited by the window; the override timer is case (4) */
 		return c->flags & C_CORK_OVER;
 	if (c->flags & (C_FIN_WANTED | C_CORK_OVER | C_URGENT_OUT))
 		return true;
@@ -279,25 +281,25 @@ static inline __attribute__((always_inline)) bool short_may_go(const struct conn
 	return connection_may_short(c);
 }
 
-/* The end of what was pushed before the application said that more follows; SND.NXT: there is
- * nothing, or it may not go. */
+/* Returns the end of the bytes before a cork or MSG_MORE, if they may be sent now; otherwise
+ * SND.NXT. */
 static uint32_t pushed_end(const struct connection *c)
 {
-	uint32_t pushed = c->held_from - c->snd_nxt, bytes = c->unsent.end - c->snd_nxt;
+	uint32_t pushed = c->cork_from - c->snd_nxt, bytes = c->unsent.end - c->snd_nxt;
 
-	return connection_holds(c) && pushed <= bytes && connection_may_short(c) ? c->held_from
-	                                                                         : c->snd_nxt;
+	return connection_is_corked(c) && pushed <= bytes && connection_may_short(c) ? c->cork_from
+	                                                                             : c->snd_nxt;
 }
 
-/* The end of the new segment that may go now; SND.NXT: none. */
+/* Returns the end of the next new segment; SND.NXT: none. */
 static uint32_t new_end(const struct connection *c)
 {
-	uint32_t waiting = emit_waiting(c), edge = c->snd_una + c->snd_wnd, open, len;
+	uint32_t waiting = emit_backlog(c), edge = c->snd_una + c->snd_wnd, open, len;
 	uint32_t bytes = seq_after(c->unsent.end, c->snd_nxt) ? c->unsent.end - c->snd_nxt : 0;
 
 	if (waiting == 0)
 		return c->snd_nxt;
-	if (bytes == 0) /* FIN alone: the window does not hold it back */
+	if (bytes == 0) /* a FIN needs no window */
 		return c->snd_nxt + 1;
 	open = seq_after(edge, c->snd_nxt) ? edge - c->snd_nxt : 0;
 	len = bytes < c->mss ? bytes : c->mss;
@@ -309,39 +311,39 @@ static uint32_t new_end(const struct connection *c)
 	return c->snd_nxt + len + (len == bytes && waiting > bytes);
 }
 
-/* May the port cut it? It would copy the mark that the window is reduced, and an urgent pointer,
- * into each piece; and SACK blocks take place in each. */
+/* Returns true if TSO may be used. Not with CWR or URG, which the port would copy into each piece,
+ * nor with SACK blocks, which would take space in each. */
 static bool large_may(const struct sy_stack *s, const struct connection *c)
 {
 	const struct sy_stack_tso *t = &s->options.tso;
 
-	return s->large_most > 0 && (connection_v4(c) ? t->ipv4 : t->ipv6) && !s->scarce &&
-	       !(c->flags & (C_TELL_CWR | C_URGENT_OUT)) && path_mtu_whole(&c->path_mtu) &&
+	return s->max_large > 0 && (connection_v4(c) ? t->ipv4 : t->ipv6) && !s->scarce &&
+	       !(c->flags & (C_SEND_CWR | C_URGENT_OUT)) && path_mtu_whole(&c->path_mtu) &&
 	       c->arrived.blocks == 0 && c->arrived.duplicate.from == c->arrived.duplicate.to;
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
+static uint32_t min(uint32_t a, uint32_t b)
 {
 	return a < b ? a : b;
 }
 
-/* The end of a large segment, where a full one may go: as many whole pieces, up to `pieces`, as
- * both windows, and a tick of pacing, let go; and what is left behind them, if that is all and may
- * go. SND.NXT: a single one goes. */
+/* Returns the end of a large segment: whole pieces, at most `pieces`, within both windows and one
+ * tick of pacing; with a partial piece at the end if it is the last data and may be sent. SND.NXT:
+ * send a single segment. */
 static uint32_t large_end(const struct sy_stack *s, const struct connection *c, uint32_t room,
                           uint32_t pieces)
 {
-	uint32_t piece = piece_of(s, c), bytes = c->unsent.end - c->snd_nxt, most, whole;
+	uint32_t piece = piece_of(s, c), bytes = c->unsent.end - c->snd_nxt, max, whole;
 
-	if (piece < PIECE_LEAST)
+	if (piece < MIN_PIECE)
 		return c->snd_nxt;
-	most = least(bytes, c->snd_una + c->snd_wnd - c->snd_nxt);
-	most = least(most, least(room, pace_burst(s, c)));
-	most = least(most, least(s->large_most, pieces * piece));
-	whole = most - most % piece;
+	max = min(bytes, c->snd_una + c->snd_wnd - c->snd_nxt);
+	max = min(max, min(room, pace_burst(s, c)));
+	max = min(max, min(s->max_large, pieces * piece));
+	whole = max - max % piece;
 	if (whole < 2 * piece)
 		return c->snd_nxt;
-	if (most == bytes && (whole == bytes || short_may_go(c, bytes - whole, true)))
+	if (max == bytes && (whole == bytes || short_may_go(c, bytes - whole, true)))
 		return c->unsent.end + !!(c->flags & C_FIN_WANTED);
 	return c->snd_nxt + whole;
 }
@@ -355,22 +357,21 @@ static struct rte_mbuf *range_new(struct sy_stack *s, struct connection *c, uint
 	if (!m)
 		return NULL;
 	if (!sent_add(&flight_begin(s, c)->sent, &s->sent, end - from,
-	              s->now_ns)) { /* too many ranges */
+	              s->now_ns)) { /* no range left */
 		rte_pktmbuf_free(m);
 		return no_buffer(s, c);
 	}
 	if (end - from < c->mss || (kind == KIND_LARGE && (end - from) % piece_of(s, c) != 0))
 		c->small_end = end;
 	c->snd_nxt = end;
-	c->flags &= ~(uint32_t)C_PROBED; /* the probe's byte is in a range now */
+	c->flags &= ~(uint32_t)C_PROBED; /* a range now covers the probe's byte */
 	recovery_sent(s, c, end - from);
 	if (end == c->unsent.end || end - from < c->mss)
 		c->flags &= ~(uint32_t)C_CORK_OVER;
 	return m;
 }
 
-/* Something goes after an idle time: the window is restarted before it says how much, as a large
- * segment may be all of it (RFC 5681 4.1). */
+/* RFC 5681 4.1: restart the window after an idle time, before it is used as a limit. */
 static void window_restart(const struct sy_stack *s, struct connection *c)
 {
 	if (!c->flight)
@@ -386,7 +387,7 @@ static struct rte_mbuf *new_next(struct sy_stack *s, struct connection *c, uint3
 		return NULL;
 	window_restart(s, c);
 	room = recovery_room(s, c);
-	/* Whole segments; but if nothing is under way, something always goes. */
+	/* Send whole segments, but always something if nothing is in flight. */
 	if (room < to - c->snd_nxt && room < c->mss && flight_bytes(s, c) > 0)
 		return NULL;
 	if (to - c->snd_nxt == c->mss && large_may(s, c) &&
@@ -395,19 +396,19 @@ static struct rte_mbuf *new_next(struct sy_stack *s, struct connection *c, uint3
 	return range_new(s, c, to, c->mss, KIND_NEW);
 }
 
-static struct rte_mbuf *lost_again(struct sy_stack *s, struct connection *c)
+static struct rte_mbuf *lost_retransmit(struct sy_stack *s, struct connection *c)
 {
 	uint32_t from, to;
 
 	if (!c->flight || !sent_next_lost(&flight_of(s, c)->sent, &s->sent, &from, &to))
 		return NULL;
-	/* A segment is the least that is sent, whatever is left of the allowance. */
+	/* Any allowance above 0 permits a whole segment. */
 	if (recovery_room(s, c) == 0 || recovery_holds(s, c, new_end(c) != c->snd_nxt))
 		return NULL;
-	/* What a window that has shrunk leaves out waits, but for the first (RFC 9293 3.8.6). */
+	/* RFC 9293 3.8.6: beyond a shrunken window, retransmit only the first segment. */
 	if (from != c->snd_una && seq_after(from, c->snd_una + c->snd_wnd))
 		return NULL;
-	return range_again(s, c, from, to);
+	return range_retransmit(s, c, from, to);
 }
 
 static struct rte_mbuf *probe_next(struct sy_stack *s, struct connection *c)
@@ -426,12 +427,12 @@ static struct rte_mbuf *probe_next(struct sy_stack *s, struct connection *c)
 	return m;
 }
 
-/* ---- all of a connection --------------------------------------------------------------------- */
+/* ---- one poll iteration of a connection ------------------------------------------------------ */
 
-/* pieces: of a large one, at most. */
+/* pieces: limit for a large segment. */
 static struct rte_mbuf *emit_next(struct sy_stack *s, struct connection *c, uint32_t pieces)
 {
-	struct rte_mbuf *m = lost_again(s, c);
+	struct rte_mbuf *m = lost_retransmit(s, c);
 
 	if (m)
 		return m;
@@ -442,8 +443,8 @@ static struct rte_mbuf *emit_next(struct sy_stack *s, struct connection *c, uint
 	return m ? m : new_next(s, c, pieces);
 }
 
-/* May a segment with bytes leave now? Else the timer wakes the connection. */
-static bool pace_admits(struct sy_stack *s, struct connection *c)
+/* Returns true if pacing permits a segment now; otherwise sets the timer. */
+static bool pace_allows(struct sy_stack *s, struct connection *c)
 {
 	uint32_t wait_ms = pace_wait_us(s, c), due;
 
@@ -456,14 +457,14 @@ static bool pace_admits(struct sy_stack *s, struct connection *c)
 	return false;
 }
 
-unsigned emit(struct sy_stack *s, struct connection *c, struct rte_mbuf **out, unsigned most,
-              unsigned turn)
+unsigned emit(struct sy_stack *s, struct connection *c, struct rte_mbuf **out, unsigned max,
+              unsigned quota)
 {
 	unsigned count = 0;
 	uint32_t sent = c->snd_nxt, again = c->retransmitted, pieces = 0;
 
-	while (count < most && pieces < turn && pace_admits(s, c) &&
-	       (out[count] = emit_next(s, c, turn < EMIT_TURN ? turn - pieces : PIECES_MOST)) !=
+	while (count < max && pieces < quota && pace_allows(s, c) &&
+	       (out[count] = emit_next(s, c, quota < EMIT_QUOTA ? quota - pieces : MAX_PIECES)) !=
 	               NULL) {
 		const struct rte_mbuf *m = out[count++];
 		uint32_t more = segment_pieces(m) - 1, bytes = m->pkt_len;
@@ -472,45 +473,46 @@ unsigned emit(struct sy_stack *s, struct connection *c, struct rte_mbuf **out, u
 		pieces += more + 1;
 		pace_sent(s, c, bytes);
 	}
-	if (pieces >= turn) /* maybe more: after the others */
-		connection_wants(s, c);
-	if (c->flags & C_ACK_NOW && count < most) {
+	if (pieces >= quota) /* requeue behind the other connections */
+		connection_schedule(s, c);
+	if (c->flags & C_ACK_NOW && count < max) {
 		out[count] = ack_make(s, c, c->snd_nxt, SY_TCP_ACK);
 		count += out[count] != NULL;
 	}
 	if (sent != c->snd_nxt || again != c->retransmitted) {
-		/* RFC 6298 5.1: if it does not run. For what is first, the persist timer may. */
+		/* RFC 6298 5.1: start it if it is not running. At SND.UNA it may run as persist
+		 * timer. */
 		if (!timer_is_set(c, TIMER_RETRANSMIT) || sent == c->snd_una)
 			timer_retransmit_set(s, c);
-	} else if (c->snd_una == c->snd_nxt && emit_waiting(c) > 0 &&
+	} else if (c->snd_una == c->snd_nxt && emit_backlog(c) > 0 &&
 	           !timer_is_set(c, TIMER_RETRANSMIT)) {
-		timer_retransmit_set(s, c); /* the persist timer */
+		timer_retransmit_set(s, c); /* persist timer */
 	}
 	return count;
 }
 
-/* ---- before all others ----------------------------------------------------------------------- */
+/* ---- control segments ------------------------------------------------------------------------ */
 
-void emit_ack_loose(struct sy_stack *s, struct connection *c)
+void emit_ack_now(struct sy_stack *s, struct connection *c)
 {
-	stack_send_loose(s, ack_make(s, c, c->snd_nxt, SY_TCP_ACK));
+	stack_send_control(s, ack_make(s, c, c->snd_nxt, SY_TCP_ACK));
 }
 
-void emit_syn_again(struct sy_stack *s, struct connection *c)
+void emit_syn_retransmit(struct sy_stack *s, struct connection *c)
 {
-	if (c->snd_nxt != c->snd_una) /* else the first is still to be sent */
-		stack_send_loose(s, range_again(s, c, c->snd_una, c->snd_nxt));
+	if (c->snd_nxt != c->snd_una) /* otherwise the SYN is still queued */
+		stack_send_control(s, range_retransmit(s, c, c->snd_una, c->snd_nxt));
 }
 
 void emit_reset(struct sy_stack *s, struct connection *c)
 {
 	s->counters.resets_out++;
-	stack_send_loose(s, ack_make(s, c, c->snd_nxt, SY_TCP_RST | SY_TCP_ACK));
+	stack_send_control(s, ack_make(s, c, c->snd_nxt, SY_TCP_RST | SY_TCP_ACK));
 }
 
 void emit_keepalive(struct sy_stack *s, struct connection *c)
 {
-	stack_send_loose(s, ack_make(s, c, c->snd_una - 1, SY_TCP_ACK));
+	stack_send_control(s, ack_make(s, c, c->snd_una - 1, SY_TCP_ACK));
 }
 
 void emit_window_probe(struct sy_stack *s, struct connection *c)
@@ -518,14 +520,14 @@ void emit_window_probe(struct sy_stack *s, struct connection *c)
 	uint32_t to = new_end(c);
 
 	if (to != c->snd_nxt) {
-		connection_wants(s, c);
+		connection_schedule(s, c);
 		return;
 	}
 	if (seq_after(c->unsent.end, c->snd_nxt)) {
 		struct segment_plan plan = plan_make(s, c, c->snd_nxt, SY_TCP_ACK);
 		plan.len = 1;
 		c->flags |= C_PROBED;
-		stack_send_loose(s, plan_finish(s, c, &plan));
+		stack_send_control(s, plan_finish(s, c, &plan));
 	}
 }
 
@@ -537,12 +539,12 @@ bool emit_tail_probe(struct sy_stack *s, struct connection *c)
 
 	if (again) {
 		sent_probe_range(&flight_of(s, c)->sent, c->mss, &from, &to);
-		m = range_again(s, c, from, to);
+		m = range_retransmit(s, c, from, to);
 	} else {
 		m = range_new(s, c, to, c->mss, KIND_NEW);
 	}
 	if (m)
 		sent_probed(&flight_of(s, c)->sent, again);
-	stack_send_loose(s, m);
+	stack_send_control(s, m);
 	return m != NULL;
 }

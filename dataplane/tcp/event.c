@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Events: which one the application gets next. Without priorities all are in one list. */
+/* Order of events. Without priorities, one FIFO list. */
 #include <errno.h>
 
 #include "priority.h"
@@ -29,7 +29,7 @@ void event_place(struct sy_stack *s, struct connection *c)
 
 void event_leave(struct sy_stack *s, struct connection *c)
 {
-	space_heard(s, c);
+	space_acknowledge(s, c);
 	if (list_has(s, LIST_EVENT, c))
 		listed_leave(s, c, s->ranked ? rank_of(s, c)->listed : SY_USUAL);
 }
@@ -46,19 +46,19 @@ void events_unranked(struct sy_stack *s)
 	s->event_levels = 0;
 }
 
-/* ---- the application fetches ----------------------------------------------------------------- */
+/* ---- fetching -------------------------------------------------------------------------------- */
 
-static unsigned listener_events(struct sy_stack *s, struct sy_stack_event *event, unsigned most)
+static unsigned listener_events(struct sy_stack *s, struct sy_stack_event *event, unsigned max)
 {
 	unsigned count = 0;
 
 	for (uint32_t i = 0; s->listener_news && i < s->options.listeners; i++) {
 		struct listener *l = &s->listener[i];
-		if (!l->used || l->told || l->ready.count == 0)
+		if (!l->used || l->notified || l->ready.count == 0)
 			continue;
-		if (count == most)
+		if (count == max)
 			return count;
-		l->told = true;
+		l->notified = true;
 		event[count++] = (struct sy_stack_event){
 		        .id = listener_id(s, l), .what = SY_STACK_READABLE, .cookie = l->cookie};
 	}
@@ -66,14 +66,14 @@ static unsigned listener_events(struct sy_stack *s, struct sy_stack_event *event
 	return count;
 }
 
-/* The third of three steps on which priorities act: a connection's event is delivered to the
- * application. Which one is next, sy_stack_events_of() decides. */
+/* The third of three points where priorities apply: delivery of an event; sy_stack_events_of()
+ * selects it. */
 static inline void event_deliver(struct sy_stack *s, unsigned level, struct sy_stack_event *out)
 {
 	struct connection *c = list_first(s, &s->event[level]);
 
 	list_remove(s, &s->event[level], LIST_EVENT, c);
-	space_heard(s, c);
+	space_acknowledge(s, c);
 	*out = (struct sy_stack_event){.id = connection_id(s, c),
 	                               .what = c->events,
 	                               .cookie = c->cookie,
@@ -83,11 +83,11 @@ static inline void event_deliver(struct sy_stack *s, unsigned level, struct sy_s
 }
 
 static unsigned events_by_level(struct sy_stack *s, unsigned levels, struct sy_stack_event *event,
-                                unsigned most)
+                                unsigned max)
 {
 	unsigned count = 0;
 
-	while (count < most && s->event_levels & levels) {
+	while (count < max && s->event_levels & levels) {
 		unsigned level = shares_next(&s->shares, s->event_levels & levels);
 		shares_fetched(&s->shares, s->event_levels, level);
 		event_deliver(s, level, &event[count++]);
@@ -98,34 +98,34 @@ static unsigned events_by_level(struct sy_stack *s, unsigned levels, struct sy_s
 }
 
 static unsigned events_fetch(struct sy_stack *s, unsigned levels, struct sy_stack_event *event,
-                             unsigned most)
+                             unsigned max)
 {
-	unsigned count = levels & 1 ? listener_events(s, event, most) : 0;
+	unsigned count = levels & 1 ? listener_events(s, event, max) : 0;
 
 	if (SY_UNLIKELY(s->ranked != NULL))
-		return count + events_by_level(s, levels, event + count, most - count);
-	while (count < most && levels & 1u << SY_USUAL && s->event[SY_USUAL].count > 0)
+		return count + events_by_level(s, levels, event + count, max - count);
+	while (count < max && levels & 1u << SY_USUAL && s->event[SY_USUAL].count > 0)
 		event_deliver(s, SY_USUAL, &event[count++]);
 	return count;
 }
 
 unsigned sy_stack_events_of(struct sy_stack *s, unsigned levels, struct sy_stack_event *event,
-                            unsigned most)
+                            unsigned max)
 {
 	unsigned count;
 
-	if (SY_UNLIKELY(s->space.count > 0)) /* some of those who heard of space may have left it */
-		space_tell(s);
-	count = events_fetch(s, levels, event, most);
-	/* Or they are told in other levels, while the space is free. */
-	while (SY_UNLIKELY(s->space.count > 0) && count == 0 && most > 0 && space_tell_next(s))
-		count = events_fetch(s, levels, event, most);
+	if (SY_UNLIKELY(s->space.count > 0)) /* notified connections may not have used the space */
+		space_notify(s);
+	count = events_fetch(s, levels, event, max);
+	/* Waiting connections of other levels are notified while there is space. */
+	while (SY_UNLIKELY(s->space.count > 0) && count == 0 && max > 0 && space_notify_next(s))
+		count = events_fetch(s, levels, event, max);
 	return count;
 }
 
-unsigned sy_stack_events(struct sy_stack *s, struct sy_stack_event *event, unsigned most)
+unsigned sy_stack_events(struct sy_stack *s, struct sy_stack_event *event, unsigned max)
 {
-	return sy_stack_events_of(s, SY_STACK_LEVELS, event, most);
+	return sy_stack_events_of(s, SY_STACK_LEVELS, event, max);
 }
 
 int sy_stack_shares(struct sy_stack *s, const uint8_t percent[SY_PRIORITIES])

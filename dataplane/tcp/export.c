@@ -71,7 +71,7 @@ int sy_stack_forget(struct sy_stack *s, sy_stack_id id)
 	if (!c)
 		return -EBADF;
 	s->counters.exported++;
-	connection_let_go(s, c);
+	connection_disown(s, c);
 	connection_end(s, c, 0);
 	return 0;
 }

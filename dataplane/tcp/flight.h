@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a connection has under way. An idle one has nothing: the memory belongs to those that send,
- * and is the warmest in the cache. What is forgotten with it (how packets are reordered) is soon
- * learned again. */
+/* State of a connection with data in flight, allocated only then: idle connections use no memory
+ * for it, and active ones share cells that are warm in the cache. Learned state (reordering) is
+ * lost, but soon learned again. */
 #ifndef FLIGHT_H
 #define FLIGHT_H
 
@@ -11,7 +11,7 @@
 struct sy_stack;
 struct connection;
 
-/* A cell of a pool with one for each connection. */
+/* A cell of a pool that has one per connection. */
 union flight {
 	struct pool_cell cell;
 	struct {
@@ -20,11 +20,11 @@ union flight {
 	};
 };
 
-/* Of a connection that has one. */
+/* Requires that the connection has one. */
 union flight *flight_of(const struct sy_stack *s, const struct connection *c);
-/* Of a connection that begins to send, from SND.NXT on. */
+/* Allocates it at the first transmission, from SND.NXT on. */
 union flight *flight_begin(struct sy_stack *s, struct connection *c);
-/* Nothing is under way any more; or what is, is forgotten. */
+/* Frees it: everything is acknowledged, or discarded. */
 void flight_end(struct sy_stack *s, struct connection *c);
 /* RFC 6675's pipe, in bytes. */
 uint32_t flight_bytes(const struct sy_stack *s, const struct connection *c);

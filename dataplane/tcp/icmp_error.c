@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * ICMP errors. Only what quotes a sequence number under way is believed (RFC 5927 4.1). A path MTU
- * is learned at once; all else is a soft error, which tells why once a connection is given up
- * (RFC 1122 4.2.3.9). While a connection is opened, it ends by any of them, as on Linux
- * (RFC 5461 4.1): the program may have another address to try.
+ * ICMP errors. Only those that quote a sequence number in flight are accepted (RFC 5927 4.1). A
+ * path MTU applies at once; others are soft errors, reported if the connection times out (RFC
+ * 1122 4.2.3.9). As on Linux, any of them ends a connection that is being opened (RFC 5461 4.1):
+ * the program may have another address to try.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "path_probe.h"
 #include "stack.h"
 
-/* errno of an "unreachable", by its code. */
+/* Returns the errno for a "destination unreachable". */
 static int error_of(const struct sy_view *v)
 {
 	static const uint16_t of4[16] = {ENETUNREACH,  EHOSTUNREACH, ENOPROTOOPT,  ECONNREFUSED,
@@ -29,7 +29,8 @@ static int error_of(const struct sy_view *v)
 
 static void too_big(struct sy_stack *s, struct connection *c, const struct sy_quote *q)
 {
-	if (q->ip_len > path_mtu_largest(&c->path_mtu)) { /* no packet of ours: RFC 5927 7.2 */
+	if (q->ip_len >
+	    path_mtu_largest(&c->path_mtu)) { /* RFC 5927 7.2: larger than any packet sent */
 		s->counters.icmp_ignored++;
 		return;
 	}
@@ -39,9 +40,9 @@ static void too_big(struct sy_stack *s, struct connection *c, const struct sy_qu
 	path_probe_forget(c);
 	connection_resize(c);
 	s->counters.too_big++;
-	/* What was too big has not arrived (RFC 1191 6.4). It is no sign of congestion. */
+	/* RFC 1191 6.4: the oversized packets are lost, without congestion. */
 	sent_timed_out(&flight_of(s, c)->sent, &s->sent, &c->rtt, c->mss, true, s->now_ns);
-	connection_wants(s, c);
+	connection_schedule(s, c);
 }
 
 /* RFC 5927 4.1. */

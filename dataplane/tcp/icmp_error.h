@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ICMP errors about our segments (RFC 1122 4.2.3.9, RFC 5927, RFC 5461). */
+/* ICMP errors about sent segments (RFC 1122 4.2.3.9, RFC 5927, RFC 5461). */
 #ifndef ICMP_ERROR_H
 #define ICMP_ERROR_H
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* TCP_INFO, in the kernel's own form: the C library's is shorter; and what ioctl() tells. */
+/* TCP_INFO as the kernel's header defines it, which is longer than the C library's; and ioctls. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
 #include <sy_stack_linux.h>
 
-/* The numbers that Linux has for states. */
+/* Linux' numbers of states. */
 static uint8_t state_number(enum sy_stack_state state)
 {
 	static const uint8_t number[SY_STACK_STATE_COUNT] = {
@@ -34,13 +34,13 @@ int sy_stack_linux_ioctl(const struct sy_stack_info *i, unsigned long request, i
 	case FIONREAD:
 		*value = (int)i->unread;
 		return 0;
-	case SIOCOUTQ: /* not acknowledged */
+	case SIOCOUTQ: /* unacknowledged */
 		*value = (int)i->unsent;
 		return 0;
 	case SIOCOUTQNSD:
 		*value = (int)bytes_not_sent(i);
 		return 0;
-	case SIOCATMARK: /* the next byte is the urgent one */
+	case SIOCATMARK: /* at the urgent mark */
 		*value = i->urgent == 1;
 		return 0;
 	default:
@@ -65,7 +65,7 @@ void sy_stack_linux_info(const struct sy_stack_info *i, struct tcp_info *out)
 	        .tcpi_pmtu = i->path_mtu,
 	        .tcpi_rtt = i->rtt_us,
 	        .tcpi_rttvar = i->rtt_var_us,
-	        .tcpi_min_rtt = i->rtt_least_us,
+	        .tcpi_min_rtt = i->rtt_min_us,
 	        .tcpi_snd_cwnd = segments(i->window, i->mss),
 	        .tcpi_snd_ssthresh = segments(i->threshold, i->mss),
 	        .tcpi_rcv_space = i->receive_window,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Lists of connections, linked by index in both directions: a connection can leave from anywhere.
- * A connection has a place for each kind of list, and is in one list of a kind at most. */
+/* Doubly linked lists of connections by index, so that a connection can be removed from anywhere. A
+ * connection has links for each kind of list and is in at most one list per kind. */
 #ifndef LIST_H
 #define LIST_H
 
@@ -11,9 +11,8 @@
 
 enum list_kind {
 	LIST_SEND,  /* has something to send */
-	LIST_EVENT, /* has an event for the application */
-	LIST_ROLE,  /* half-open or ready, of a listener; its application waits for space in send
-	               buffers; in TIME-WAIT */
+	LIST_EVENT, /* has an event */
+	LIST_ROLE,  /* a listener's half-open or accept queue; waiting for send space; TIME-WAIT */
 	LIST_KINDS
 };
 
@@ -22,7 +21,7 @@ struct list {
 };
 
 struct list_place {
-	uint32_t before, after; /* after: itself's index if it is in no list */
+	uint32_t before, after; /* after == own index: in no list */
 };
 
 static inline void list_init(struct list *l)

@@ -2,9 +2,9 @@
 /*
  * Listeners (RFC 9293 3.10.7.2):
  *
- *     SYN ──▶ half-open, SYN-ACK ──ACK──▶ ready ──accept()──▶ the application's
- *      └──▶ too many half-open: a cookie is the SYN-ACK's number, and nothing is kept (RFC 4987)
- *                                ──ACK──▶ ready
+ *     SYN ──▶ half-open, SYN-ACK ──ACK──▶ accept queue ──accept()──▶ application
+ *      └──▶ too many half-open: SYN cookie as ISN, no state (RFC 4987)
+ *                                ──ACK──▶ accept queue
  */
 #include <errno.h>
 
@@ -12,9 +12,9 @@
 #include "emit.h"
 #include "priority.h"
 
-#define COOKIE_EPOCH_S 64 /* a cookie is right in its epoch and in the next one */
+#define COOKIE_EPOCH_S 64 /* valid in its epoch and the next */
 
-/* ---- which one ------------------------------------------------------------------------------- */
+/* ---- lookup ---------------------------------------------------------------------------------- */
 
 static bool addr_is_any(const struct sy_addr *a)
 {
@@ -22,7 +22,7 @@ static bool addr_is_any(const struct sy_addr *a)
 	return sy_addr_equal(a, &none) || (sy_addr_is_v4(a) && a->w[3] == 0);
 }
 
-/* How well its address fits: 0: not at all. */
+/* Returns how specific the address match is; 0: none. */
 static unsigned address_fit(const struct listener *l, const struct sy_addr *addr, uint16_t port)
 {
 	if (!l->used || l->local.port != port)
@@ -31,11 +31,11 @@ static unsigned address_fit(const struct listener *l, const struct sy_addr *addr
 		return 3;
 	if (!addr_is_any(&l->local.addr))
 		return 0;
-	if (sy_addr_is_v4(&l->local.addr)) /* any of IPv4 */
+	if (sy_addr_is_v4(&l->local.addr)) /* IPv4 wildcard */
 		return sy_addr_is_v4(addr) ? 2 : 0;
 	if (l->only_v6 && sy_addr_is_v4(addr))
 		return 0;
-	return 1; /* any of both */
+	return 1; /* dual-stack wildcard */
 }
 
 /* A retired one comes last. */
@@ -91,9 +91,10 @@ struct listener *listener_of(struct sy_stack *s, sy_stack_id id)
 
 /* ---- half-open ------------------------------------------------------------------------------- */
 
-static void wishes_give(struct sy_stack *s, struct connection *c, const struct listener *l)
+static void listener_options_inherit(struct sy_stack *s, struct connection *c,
+                                     const struct listener *l)
 {
-	const struct connection_wishes *w = &l->wishes;
+	const struct listener_options *w = &l->options;
 
 	c->listener = (uint16_t)(l - s->listener);
 	c->flags |= C_PASSIVE | w->flags;
@@ -108,7 +109,7 @@ static void wishes_give(struct sy_stack *s, struct connection *c, const struct l
 	c->band = w->band & 3;
 	if (s->priority)
 		rank_of(s, c)->hook = w->hook;
-	c->pace_most = w->pace_most;
+	c->max_pace = w->max_pace;
 	if (w->send_limit)
 		c->send_limit = w->send_limit;
 	if (w->receive_limit)
@@ -122,7 +123,7 @@ static struct connection *connection_of_syn(struct sy_stack *s, struct listener 
 
 	if (!c)
 		return NULL;
-	wishes_give(s, c, l);
+	listener_options_inherit(s, c, l);
 	c->rcv_nxt = c->rcv_edge = c->rcv_acked = irs + 1;
 	c->state = SY_STACK_SYN_RECEIVED;
 	if (seg->options.timestamps) {
@@ -132,7 +133,7 @@ static struct connection *connection_of_syn(struct sy_stack *s, struct listener 
 	return c;
 }
 
-/* Keeps a SYN. NULL: there is no place. */
+/* Creates a half-open connection. NULL: no slot. */
 static struct connection *syn_keep(struct sy_stack *s, struct listener *l,
                                    const struct segment *seg)
 {
@@ -141,7 +142,7 @@ static struct connection *syn_keep(struct sy_stack *s, struct listener *l,
 	if (!c)
 		return NULL;
 	connection_agree(s, c, &seg->options);
-	/* RFC 3168 6.1.1: an ECN-setup SYN has both. */
+	/* RFC 3168 6.1.1: an ECN-setup SYN has both flags */
 	if ((seg->flags & (TCP_ECE | TCP_CWR)) == (TCP_ECE | TCP_CWR))
 		c->flags |= C_ECN;
 	connection_begin(s, c, connection_iss(s, &c->tuple));
@@ -149,13 +150,13 @@ static struct connection *syn_keep(struct sy_stack *s, struct listener *l,
 	c->snd_wl1 = seg->seq;
 	list_append(s, &l->half, LIST_ROLE, c);
 	s->half_open++;
-	connection_wants(s, c);
+	connection_schedule(s, c);
 	return c;
 }
 
-/* Nobody else can get the place of a connection that no application holds. And as many half-open
- * ones more than the backlog as were in TIME-WAIT take no more memory than these did: so a cookie,
- * whose number would not be beyond the old ones, is not needed. */
+/* The freed slot cannot be allocated by another connection. The backlog may be exceeded by the
+ * connections that were in TIME-WAIT: they use no more memory than before, and a cookie's ISN would
+ * not be beyond the old numbers. */
 struct connection *listener_replace(struct sy_stack *s, struct listener *l, struct connection *old,
                                     const struct segment *seg)
 {
@@ -163,13 +164,13 @@ struct connection *listener_replace(struct sy_stack *s, struct listener *l, stru
 	struct connection *c;
 
 	if (l->ready.count >= l->backlog) {
-		s->counters.refused_backlog++; /* the peer will ask again */
+		s->counters.refused_backlog++; /* the peer will retransmit */
 		return NULL;
 	}
 	if (!owned)
 		connection_end(s, old, 0);
 	c = syn_keep(s, l, seg);
-	if (c && owned) /* it leaves the table, and is the application's until that closes it */
+	if (c && owned) /* remains allocated until the application closes it */
 		connection_end(s, old, 0);
 	return c;
 }
@@ -192,7 +193,7 @@ static uint64_t cookie_epoch(const struct sy_stack *s)
 	return s->now_ns / (COOKIE_EPOCH_S * UINT64_C(1000000000));
 }
 
-/* Timestamps of cookies, with this offset: those of the connection go on from them. */
+/* Offset of timestamps in cookies; the connection continues with it. */
 static uint64_t cookie_ts_hash(const struct sy_stack *s, const struct sy_tuple *t)
 {
 	return (uint64_t)connection_ts_offset(s, t) << 32;
@@ -230,15 +231,15 @@ static void cookie_send(struct sy_stack *s, const struct segment *seg)
 	}
 	do {
 		m = segment_make(s->options.pool, &plan, NULL);
-	} while (!m && stack_spares(s));
+	} while (!m && stack_reclaim(s));
 	if (m)
 		segment_finish(m, &plan, s->options.offload_checksum);
 	s->cookie_ns = s->now_ns;
 	s->counters.cookies_sent++;
-	stack_send_loose(s, m);
+	stack_send_control(s, m);
 }
 
-/* Were cookies sent that may still come back? */
+/* Returns true if cookies that are still valid were sent. */
 static bool cookies_live(const struct sy_stack *s)
 {
 	return s->counters.cookies_sent > 0 &&
@@ -263,7 +264,7 @@ static bool cookie_read(const struct sy_stack *s, const struct segment *seg,
 	return true;
 }
 
-/* A connection from a cookie, at once established. */
+/* Creates an established connection from a cookie. */
 static struct connection *cookie_open(struct sy_stack *s, struct listener *l,
                                       const struct segment *seg)
 {
@@ -275,7 +276,7 @@ static struct connection *cookie_open(struct sy_stack *s, struct listener *l,
 		stack_refuse(s, seg);
 		return NULL;
 	}
-	if (l->ready.count >= l->backlog) { /* the peer will ask again */
+	if (l->ready.count >= l->backlog) { /* the peer will retransmit */
 		s->counters.refused_backlog++;
 		return NULL;
 	}
@@ -289,7 +290,7 @@ static struct connection *cookie_open(struct sy_stack *s, struct listener *l,
 	c->snd_wnd = c->snd_wnd_max = (uint32_t)seg->window << c->snd_scale;
 	c->snd_wl1 = seg->seq;
 	c->snd_wl2 = seg->ack;
-	c->rcv_edge = c->rcv_nxt + UINT16_MAX; /* as the cookie's segment said */
+	c->rcv_edge = c->rcv_nxt + UINT16_MAX; /* as advertised in the SYN-ACK */
 	list_append(s, &l->half, LIST_ROLE, c);
 	s->half_open++;
 	listener_complete(s, c);
@@ -302,23 +303,20 @@ static struct connection *cookie_open(struct sy_stack *s, struct listener *l,
 struct connection *listener_arrive(struct sy_stack *s, struct listener *l,
                                    const struct segment *seg)
 {
-	/* First: RST. */
 	if (seg->flags & SY_TCP_RST)
 		return NULL;
-	/* Second: ACK. */
 	if (seg->flags & SY_TCP_ACK) {
 		if (!(seg->flags & SY_TCP_SYN) && cookies_live(s))
 			return cookie_open(s, l, seg);
 		stack_refuse(s, seg);
 		return NULL;
 	}
-	/* Third: SYN. */
 	if (!(seg->flags & SY_TCP_SYN))
 		return NULL;
 	if (l->retired)
 		stack_refuse(s, seg);
 	else if (l->ready.count >= l->backlog)
-		s->counters.refused_backlog++; /* the peer will ask again */
+		s->counters.refused_backlog++; /* the peer will retransmit */
 	else if (l->half.count >= l->backlog)
 		cookie_send(s, seg);
 	else
@@ -326,7 +324,7 @@ struct connection *listener_arrive(struct sy_stack *s, struct listener *l,
 	return NULL;
 }
 
-/* ---- ready ----------------------------------------------------------------------------------- */
+/* ---- accept queue ---------------------------------------------------------------------------- */
 
 bool listener_complete(struct sy_stack *s, struct connection *c)
 {
@@ -339,9 +337,9 @@ bool listener_complete(struct sy_stack *s, struct connection *c)
 	list_remove(s, &l->half, LIST_ROLE, c);
 	s->half_open--;
 	list_append(s, &l->ready, LIST_ROLE, c);
-	c->flags |= C_TALKED;
+	c->flags |= C_ESTABLISHED;
 	s->counters.accepted++;
-	l->told = false; /* each one is told of, as an edge-triggered application needs */
+	l->notified = false; /* notify for each connection: edge-triggered applications need it */
 	s->listener_news = true;
 	return true;
 }
@@ -349,7 +347,7 @@ bool listener_complete(struct sy_stack *s, struct connection *c)
 void listener_forget(struct sy_stack *s, struct connection *c)
 {
 	struct listener *l = &s->listener[c->listener];
-	bool ready = c->flags & C_TALKED;
+	bool ready = c->flags & C_ESTABLISHED;
 
 	list_remove(s, ready ? &l->ready : &l->half, LIST_ROLE, c);
 	s->half_open -= !ready;
@@ -371,8 +369,8 @@ void listener_close(struct sy_stack *s, struct listener *l)
 {
 	struct connection *c;
 
-	/* As if its SYN had never come, as on Linux: it comes again, and finds whoever listens
-	 * then, another worker after a reload. */
+	/* Drop half-open connections silently, as on Linux: the SYN is retransmitted to the next
+	 * listener, e.g. of another worker after a reload. */
 	while ((c = list_first(s, &l->half)) != NULL)
 		connection_end(s, c, 0);
 	while ((c = list_first(s, &l->ready)) != NULL) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* RFC 5681, 3.1, counting bytes as RFC 3465, 2.1. What RFC 6582 adds, partial ACKs, is in sent.h.
+/* NewReno: RFC 5681 3.1 with byte counting (RFC 3465 2.1). RFC 6582's partial ACKs are in sent.h.
  */
 #include "congestion.h"
 
@@ -8,7 +8,7 @@ static void newreno_init(struct congestion *c)
 	(void)c;
 }
 
-/* A segment more for each window that is acknowledged. */
+/* Adds a segment per acknowledged window. */
 static void newreno_acked(struct congestion *c, uint32_t bytes, const struct rtt *r,
                           uint32_t now_ms)
 {
@@ -19,14 +19,14 @@ static void newreno_acked(struct congestion *c, uint32_t bytes, const struct rtt
 		return;
 	c->counted -= c->window;
 	c->window += c->mss;
-	if (c->counted > c->window) /* one ACK of several windows */
+	if (c->counted > c->window) /* an ACK of several windows */
 		c->counted = 0;
 }
 
 static uint32_t newreno_reduced(struct congestion *c, uint32_t flight)
 {
-	uint32_t least = 2 * (uint32_t)c->mss; /* equation 4 */
-	return flight / 2 > least ? flight / 2 : least;
+	uint32_t min = 2 * (uint32_t)c->mss; /* equation 4 */
+	return flight / 2 > min ? flight / 2 : min;
 }
 
 static void newreno_undo(struct congestion *c)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What applications set, and are told. */
+/* Options and state of connections. */
 #include <errno.h>
 
 #include "stack.h"
@@ -23,7 +23,7 @@ static uint32_t flag_of(enum sy_stack_option option)
 	}
 }
 
-/* As the three bands of pfifo_fast, tc-prio(8). */
+/* Maps SO_PRIORITY to three bands like pfifo_fast (tc-prio(8)). */
 static uint8_t band_of(uint32_t priority)
 {
 	static const uint8_t band[] = {[1] = BAND_LAST, [2] = BAND_LAST,  [3] = BAND_LAST,
@@ -32,8 +32,9 @@ static uint8_t band_of(uint32_t priority)
 	return priority < SY_ARRAY_LEN(band) ? band[priority] : BAND_USUAL;
 }
 
-/* False: the value is impossible. */
-static bool wish_set(struct connection_wishes *w, enum sy_stack_option option, uint32_t value)
+/* Returns false if the value is invalid. */
+static bool listener_option_set(struct listener_options *w, enum sy_stack_option option,
+                                uint32_t value)
 {
 	switch (option) {
 	case SY_STACK_KEEPALIVE_S:
@@ -66,8 +67,8 @@ static bool wish_set(struct connection_wishes *w, enum sy_stack_option option, u
 		w->band = band_of(value);
 		break;
 	case SY_STACK_PACING_RATE:
-		w->pace_most = value == UINT32_MAX ? 0 : value;
-		w->flags |= value == UINT32_MAX ? 0 : C_PACED; /* it stays on, as on Linux */
+		w->max_pace = value == UINT32_MAX ? 0 : value;
+		w->flags |= value == UINT32_MAX ? 0 : C_PACED; /* pacing stays on, as on Linux */
 		break;
 	default:
 		if (!flag_of(option))
@@ -78,9 +79,9 @@ static bool wish_set(struct connection_wishes *w, enum sy_stack_option option, u
 	return true;
 }
 
-static struct connection_wishes wishes_of(const struct connection *c)
+static struct listener_options listener_options_of(const struct connection *c)
 {
-	return (struct connection_wishes){
+	return (struct listener_options){
 	        .keepalive_s = c->keepalive_s,
 	        .keepalive_interval_s = c->keepalive_interval_s,
 	        .user_timeout_ms = c->user_timeout_ms,
@@ -91,22 +92,22 @@ static struct connection_wishes wishes_of(const struct connection *c)
 	        .keepalive_probes = c->keepalive_probes,
 	        .tos = c->tos,
 	        .band = c->band,
-	        .pace_most = c->pace_most,
+	        .max_pace = c->max_pace,
 	};
 }
 
-/* As on Linux: what was there before a cork, and might leave, does not wait for it. When there is
- * none any more, or Nagle's rule is turned off, all that waits leaves. */
+/* As on Linux: a cork does not delay data that could be sent before it; removing it, or disabling
+ * Nagle, sends everything. */
 static void flags_set(struct connection *c, uint32_t flags, enum sy_stack_option option,
                       uint32_t value)
 {
 	if (option == SY_STACK_CORK && value)
-		connection_hold(c, c->unsent.end);
+		connection_cork(c, c->unsent.end);
 	c->flags = flags;
 	if (option == SY_STACK_CORK && !value)
 		c->flags &= ~(uint32_t)C_MORE;
-	if (option == SY_STACK_NO_DELAY && value && connection_holds(c))
-		c->held_from = c->unsent.end;
+	if (option == SY_STACK_NO_DELAY && value && connection_is_corked(c))
+		c->cork_from = c->unsent.end;
 }
 
 int sy_stack_set(struct sy_stack *s, sy_stack_id id, enum sy_stack_option option, uint32_t value,
@@ -118,15 +119,15 @@ int sy_stack_set(struct sy_stack *s, sy_stack_id id, enum sy_stack_option option
 	stack_time(s, now_ns);
 	if (!l && !c)
 		return -EBADF;
-	struct connection_wishes w = l ? l->wishes : wishes_of(c);
+	struct listener_options w = l ? l->options : listener_options_of(c);
 	if (option == SY_STACK_SEND_BYTES && value > s->options.send_max)
 		value = s->options.send_max;
 	if (option == SY_STACK_RECEIVE_BYTES && value > s->options.receive_max)
 		value = s->options.receive_max;
-	if (!wish_set(&w, option, value))
+	if (!listener_option_set(&w, option, value))
 		return -EINVAL;
 	if (l) {
-		l->wishes = w;
+		l->options = w;
 		return 0;
 	}
 	c->keepalive_s = w.keepalive_s;
@@ -139,19 +140,19 @@ int sy_stack_set(struct sy_stack *s, sy_stack_id id, enum sy_stack_option option
 	c->keepalive_probes = w.keepalive_probes;
 	c->tos = w.tos;
 	c->band = w.band & 3;
-	c->pace_most = w.pace_most;
+	c->max_pace = w.max_pace;
 	if (option == SY_STACK_MSS)
 		connection_resize(c);
 	if (option == SY_STACK_PRIORITY)
-		connection_rises(s, c);
+		connection_reschedule(s, c);
 	if (option == SY_STACK_KEEPALIVE_S && value && c->state >= SY_STACK_ESTABLISHED)
 		timer_set(s, c, TIMER_KEEPALIVE, value * 1000);
 	if (c->state != SY_STACK_CLOSED)
-		connection_wants(s, c);
+		connection_schedule(s, c);
 	return 0;
 }
 
-/* SYN and FIN are numbers, and no bytes. */
+/* Excludes SYN and FIN, which occupy sequence numbers. */
 static uint32_t bytes_unsent(const struct connection *c)
 {
 	if (c->state == SY_STACK_SYN_SENT || c->state == SY_STACK_SYN_RECEIVED ||
@@ -175,7 +176,7 @@ static void connection_info(const struct sy_stack *s, const struct connection *c
 	        .local = {c->tuple.dst, c->tuple.dport},
 	        .peer = {c->tuple.src, c->tuple.sport},
 	        .rtt_us = rtt_smoothed_us(&c->rtt),
-	        .rtt_least_us = rtt_least_us(&c->rtt),
+	        .rtt_min_us = rtt_min_us(&c->rtt),
 	        .rtt_var_us = rtt_variation_us(&c->rtt),
 	        .rto_ms = rtt_timeout_ms(&c->rtt),
 	        .window = c->congestion.window,
@@ -211,7 +212,7 @@ int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
 	return 0;
 }
 
-/* False: there is nothing. */
+/* Returns false for a free slot. */
 static bool place_info(const struct sy_stack *s, uint32_t at, struct sy_stack_info *out)
 {
 	if (at < s->options.listeners) {
@@ -230,12 +231,12 @@ static bool place_info(const struct sy_stack *s, uint32_t at, struct sy_stack_in
 	return true;
 }
 
-unsigned sy_stack_walk(struct sy_stack *s, uint32_t *at, struct sy_stack_info *out, unsigned most)
+unsigned sy_stack_walk(struct sy_stack *s, uint32_t *at, struct sy_stack_info *out, unsigned max)
 {
 	uint32_t end = s->options.listeners + s->fresh, from = *at;
 	unsigned count = 0;
 
-	while (*at < end && *at - from < SY_STACK_WALK && count < most)
+	while (*at < end && *at - from < SY_STACK_WALK && count < max)
 		count += place_info(s, (*at)++, &out[count]);
 	if (*at >= end)
 		*at = 0;

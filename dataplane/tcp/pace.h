@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Pacing: segments leave evenly over a round trip, not in the bursts in which acknowledgements let
- * them go (RFC 9002 7.7 has the factors: a little faster than the window, so that the window and
- * not the pace is what holds back). An application may want it slower still.
+ * Pacing spreads segments evenly over the round trip instead of sending bursts on ACKs. The rate is
+ * a little above window/RTT (factors of RFC 9002 7.7), so the window remains the limit.
+ * SO_MAX_PACING_RATE may lower it.
  *
- *     pace_us      when the next segment may leave, in microseconds modulo 2^32
+ *     pace_us      earliest time of the next segment, in microseconds modulo 2^32
  *
- * The wheel's ticks are 1 ms and a timer is a tick late, so what was missed is made up for:
- * PACE_LATE_US at most, which is also the largest burst after a silence.
+ * The wheel ticks in 1 ms and fires up to a tick late; so the pace may catch up by PACE_LATE_US,
+ * which is also the largest burst after an idle time.
  */
 #ifndef PACE_H
 #define PACE_H
@@ -15,26 +15,26 @@
 #include "stack.h"
 
 #define PACE_LATE_US 2000
-#define PACE_MOST_US 1000000 /* that a segment waits for the one before it */
+#define MAX_PACE_US  1000000 /* max. gap between two segments */
 
 static inline uint32_t pace_now_us(const struct sy_stack *s)
 {
 	return (uint32_t)(s->now_ns / 1000);
 }
 
-/* How many microseconds the connection has to wait; 0: it may send. */
+/* Returns the microseconds until the next segment may be sent; 0: now. */
 static inline uint32_t pace_wait_us(const struct sy_stack *s, const struct connection *c)
 {
 	int32_t wait = (int32_t)(c->pace_us - pace_now_us(s));
 
-	/* More than pace_sent() ever adds is a time of long ago. */
-	return c->flags & C_PACED && wait > 0 && wait <= PACE_MOST_US &&
-	                       (rtt_smoothed_us(&c->rtt) || c->pace_most)
+	/* A gap above the maximum is a stale time. */
+	return c->flags & C_PACED && wait > 0 && wait <= MAX_PACE_US &&
+	                       (rtt_smoothed_us(&c->rtt) || c->max_pace)
 	               ? (uint32_t)wait
 	               : 0;
 }
 
-/* So many bytes may leave at once, where the port cuts them: those of a tick of the wheel. */
+/* Returns the bytes of one wheel tick, the limit of a TSO segment. */
 static inline uint32_t pace_burst(const struct sy_stack *s, const struct connection *c)
 {
 	const struct congestion *o = &c->congestion;
@@ -43,15 +43,15 @@ static inline uint32_t pace_burst(const struct sy_stack *s, const struct connect
 
 	if (!(c->flags & C_PACED))
 		return UINT32_MAX;
-	if (rtt_us) /* at the speed of pace_sent() */
+	if (rtt_us) /* the rate of pace_sent() */
 		bytes = (uint64_t)o->window * (congestion_slow_start(o) ? 2000 : 1250) / rtt_us;
-	if (c->pace_most && c->pace_most / 1000 < bytes)
-		bytes = c->pace_most / 1000;
+	if (c->max_pace && c->max_pace / 1000 < bytes)
+		bytes = c->max_pace / 1000;
 	return bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX;
 }
 
-/* A segment with so many bytes has left: the next one follows after its part of the round trip,
- * which is half as long in slow start, where the window doubles, and else four fifths. */
+/* Accounts for a sent segment: the gap is its share of the round trip, times 1/2 in slow start,
+ * else 4/5. */
 static inline void pace_sent(const struct sy_stack *s, struct connection *c, uint32_t bytes)
 {
 	const struct congestion *o = &c->congestion;
@@ -61,13 +61,13 @@ static inline void pace_sent(const struct sy_stack *s, struct connection *c, uin
 	if (!(c->flags & C_PACED))
 		return;
 	int32_t late = (int32_t)(now - c->pace_us);
-	if (late > PACE_LATE_US || late < -PACE_MOST_US)
+	if (late > PACE_LATE_US || late < -MAX_PACE_US)
 		c->pace_us = now - PACE_LATE_US;
 	us = congestion_slow_start(o) ? us / 2 : us * 4 / 5;
-	if (c->pace_most && bytes * UINT64_C(1000000) / c->pace_most > us)
-		us = bytes * UINT64_C(1000000) / c->pace_most;
+	if (c->max_pace && bytes * UINT64_C(1000000) / c->max_pace > us)
+		us = bytes * UINT64_C(1000000) / c->max_pace;
 	c->pace_us +=
-	        us < PACE_MOST_US ? (uint32_t)us : PACE_MOST_US; /* a window below one segment */
+	        us < MAX_PACE_US ? (uint32_t)us : MAX_PACE_US; /* for windows below one segment */
 }
 
 #endif

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The driver's step: each packet gets a priority before anybody looks at it, and waits. Frames may
- * be anything here: nobody has checked them. */
+/* Runs the packet hook on each received packet and queues it by level. Frames are not validated
+ * yet. */
 #include <rte_prefetch.h>
 
 #include "priority.h"
 
-#define TURN_BATCH  32
-#define TURN_LATER  2  /* less urgent packets of a turn, while something more urgent is unread */
-#define TURNS_IDLE  16 /* that these wait for somebody who reads nothing */
-#define IPV4_OFFSET 0x1fff /* of a fragment */
+#define TURN_BATCH     32
+#define POLL_LATER     2 /* less urgent packets per poll iteration while more urgent data is unread */
+#define MAX_IDLE_POLLS 16     /* such iterations, for an application that does not read */
+#define IPV4_OFFSET    0x1fff /* fragment offset */
 
-/* What is behind IP: TCP's ports, flags and payload. */
+/* Fills in TCP's ports, flags and payload. */
 static void tcp_see(const uint8_t *l4, const uint8_t *end, struct sy_hook_packet *view,
                     struct sy_tuple *t, const uint8_t **payload)
 {
@@ -29,7 +29,7 @@ static void tcp_see(const uint8_t *l4, const uint8_t *end, struct sy_hook_packet
 	*payload = l4 + header;
 }
 
-/* Where IP's packet ends: behind it there may be padding. */
+/* Returns the end of the IP packet, without Ethernet padding. */
 static const uint8_t *end_of(const uint8_t *l3, size_t len, const uint8_t *frame_end)
 {
 	return len < (size_t)(frame_end - l3) ? l3 + len : frame_end;
@@ -73,14 +73,14 @@ static void ipv6_see(const uint8_t *l3, const uint8_t *end, struct sy_hook_packe
 	view->payload_len = (uint16_t)(end - *payload);
 }
 
-/* What the hook sees of a frame. Returns the payload. */
+/* Fills in the hook's context from a frame. Returns the payload. */
 static const uint8_t *packet_see(const struct rte_mbuf *m, struct sy_hook_packet *view,
                                  struct sy_tuple *t)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *), *end = frame + m->data_len;
 	const uint8_t *l3 = frame + SY_ETH_LEN, *payload = end;
 
-	/* head is filled by whoever asks */
+	/* sy_hook_run_packet() fills head */
 	memset(view, 0, offsetof(struct sy_hook_packet, head));
 	*t = (struct sy_tuple){0};
 	view->frame_len = m->data_len;
@@ -99,9 +99,10 @@ static unsigned payload_ask(const struct priority *p, struct sy_hook_packet view
 	return answer == SY_KEEP ? SY_USUAL : answer;
 }
 
-/* Of a packet that a port has joined, for each buffer: the most urgent one counts, as it would for
- * those before it, had they come by themselves. */
-static unsigned packet_ask(const struct priority *p, const struct rte_mbuf *m, struct sy_tuple *t)
+/* Runs the hook for each buffer of an LRO packet; the most urgent level applies, as it would by
+ * ordering if the packets had come separately. */
+static unsigned packet_hook_run(const struct priority *p, const struct rte_mbuf *m,
+                                struct sy_tuple *t)
 {
 	struct sy_hook_packet view;
 	const uint8_t *payload = packet_see(m, &view, t);
@@ -115,7 +116,7 @@ static unsigned packet_ask(const struct priority *p, const struct rte_mbuf *m, s
 	return level;
 }
 
-void packets_wait(struct sy_stack *s, struct rte_mbuf **packet, unsigned count)
+void packets_queue(struct sy_stack *s, struct rte_mbuf **packet, unsigned count)
 {
 	struct priority *p = s->priority;
 
@@ -124,7 +125,7 @@ void packets_wait(struct sy_stack *s, struct rte_mbuf **packet, unsigned count)
 		struct sy_tuple t;
 		if (i + 2 < count)
 			rte_prefetch0(rte_pktmbuf_mtod(packet[i + 2], const void *));
-		unsigned level = packet_ask(p, m, &t);
+		unsigned level = packet_hook_run(p, m, &t);
 		packet_set_level(m, level);
 		uint32_t flow = (uint32_t)sy_hash_tuple(&s->hash_key, &t);
 		do {
@@ -135,17 +136,17 @@ void packets_wait(struct sy_stack *s, struct rte_mbuf **packet, unsigned count)
 	}
 }
 
-unsigned sy_stack_waiting(const struct sy_stack *s)
+unsigned sy_stack_queued(const struct sy_stack *s)
 {
 	return s->priority ? s->priority->waiting.count : 0;
 }
 
-bool sy_stack_levels_used(const struct sy_stack *s)
+bool sy_stack_has_packet_hook(const struct sy_stack *s)
 {
-	return s->priority && packets_are_asked(s);
+	return s->priority && packet_hook_in_use(s);
 }
 
-/* Is something unread that is more urgent, and not left where it is? */
+/* Returns true if more urgent data is unread and the application is reading. */
 static bool more_urgent_unread(const struct priority *p, unsigned level)
 {
 	for (unsigned i = 0; i < level; i++)
@@ -154,41 +155,41 @@ static bool more_urgent_unread(const struct priority *p, unsigned level)
 	return false;
 }
 
-/* Packets of this level have waited in this turn. Half a request, one that is lent, or one that
- * nobody accepts, stays unread for as long as its peer likes: others wait for a while only. */
+/* Counts a poll iteration that delayed packets of this level. Data may stay unread as long as a
+ * peer likes (half a request, a connection never accepted), so the delay is bounded. */
 static void turn_waited(struct priority *p, unsigned level)
 {
 	for (unsigned i = 0; i < level; i++) {
-		if (p->waits[i] <= p->stuck[i] || ++p->idle[i] < TURNS_IDLE)
+		if (p->waits[i] <= p->stuck[i] || ++p->idle[i] < MAX_IDLE_POLLS)
 			continue;
 		p->stuck[i] = p->waits[i];
 		p->idle[i] = 0;
 	}
 }
 
-/* Packets of the most urgent level, up to `most`. */
-static unsigned level_take(struct sy_stack *s, unsigned level, unsigned most)
+/* Processes up to `max` packets of the most urgent level. */
+static unsigned level_take(struct sy_stack *s, unsigned level, unsigned max)
 {
 	struct rte_mbuf *m[TURN_BATCH];
 	unsigned count = 0;
 
-	while (count < most && count < TURN_BATCH &&
+	while (count < max && count < TURN_BATCH &&
 	       receive_level_next(&s->priority->waiting) == level)
 		m[count++] = receive_level_take(&s->priority->waiting);
 	packets_receive(s, m, count);
 	return count;
 }
 
-unsigned sy_stack_take(struct sy_stack *s, unsigned most, uint64_t now_ns)
+unsigned sy_stack_process(struct sy_stack *s, unsigned max, uint64_t now_ns)
 {
 	struct priority *p = s->priority;
-	unsigned later = TURN_LATER, waited = 0;
+	unsigned later = POLL_LATER, waited = 0;
 
 	stack_time(s, now_ns);
 	if (!s->ranked)
 		return 0;
-	while (most > 0 && p->waiting.count > 0) {
-		unsigned level = receive_level_next(&p->waiting), share = most;
+	while (max > 0 && p->waiting.count > 0) {
+		unsigned level = receive_level_next(&p->waiting), share = max;
 		bool waits = more_urgent_unread(p, level);
 		if (waits && share > later)
 			share = later;
@@ -196,10 +197,10 @@ unsigned sy_stack_take(struct sy_stack *s, unsigned most, uint64_t now_ns)
 		if (share == 0)
 			break;
 		share = level_take(s, level, share);
-		most -= share;
+		max -= share;
 		later -= waits ? share : 0;
 	}
 	turn_waited(p, waited);
-	priority_rest(s);
+	priority_disable(s);
 	return p->waiting.count;
 }

@@ -3,7 +3,7 @@
 #include "recovery.h"
 #include "stack.h"
 
-/* Full segments that follow a probe, so that duplicates tell of its loss and no time-out. */
+/* Full segments sent after a probe, so that duplicate ACKs reveal its loss before an RTO. */
 #define FOLLOWERS 4
 
 static uint32_t headers_of(const struct connection *c)
@@ -11,15 +11,15 @@ static uint32_t headers_of(const struct connection *c)
 	return connection_headers(c) - SY_ETH_LEN;
 }
 
-/* Of a segment with so many bytes, or of the first of several. */
+/* Returns the IP packet size of a segment, or of the first of several, with this payload. */
 static uint16_t packet_size_of(const struct connection *c, uint32_t bytes)
 {
 	return (uint16_t)((bytes < c->mss ? bytes : c->mss) + headers_of(c));
 }
 
-/* ---- a probe --------------------------------------------------------------------------------- */
+/* ---- sending probes -------------------------------------------------------------------------- */
 
-/* There are bytes, and both windows take the probe and what follows it at once. */
+/* There is enough data, and both windows permit the probe and its followers. */
 static bool probe_fits(const struct sy_stack *s, const struct connection *c, uint32_t payload)
 {
 	uint32_t need = payload + FOLLOWERS * c->mss, edge = c->snd_una + c->snd_wnd;
@@ -37,7 +37,7 @@ uint32_t path_probe_room(const struct sy_stack *s, struct connection *c)
 	    c->state < SY_STACK_ESTABLISHED)
 		return 0;
 	size = path_mtu_probe(&c->path_mtu, time_ms64(s));
-	if (size <= packet_size_of(c, c->mss)) /* the application wants no larger ones */
+	if (size <= packet_size_of(c, c->mss)) /* limited by the application's MSS */
 		return 0;
 	payload = size - headers_of(c);
 	if (c->user_mss && payload > c->user_mss)
@@ -86,7 +86,7 @@ bool path_probe_lost(struct sy_stack *s, struct connection *c)
 	             sent_next_lost(&flight_of(s, c)->sent, &s->sent, &from, &to) &&
 	             from == c->probe_from;
 	path_probe_forget(c);
-	if (!alone) /* congestion: RFC 4821 7.6.4 */
+	if (!alone) /* congestion, too: RFC 4821 7.6.4 */
 		return false;
 	path_mtu_probed(&c->path_mtu, size);
 	if (size && path_mtu_lost(&c->path_mtu, size, time_ms64(s)))
@@ -94,7 +94,7 @@ bool path_probe_lost(struct sy_stack *s, struct connection *c)
 	return true;
 }
 
-/* ---- no probe -------------------------------------------------------------------------------- */
+/* ---- other segments -------------------------------------------------------------------------- */
 
 void path_late(struct sy_stack *s, struct connection *c)
 {

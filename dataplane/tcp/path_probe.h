@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A connection's path MTU, by its own segments (RFC 4821 7, RFC 8899 4): black holes are noticed,
- * and probes search for what passes, after a fall and again after ten minutes.
+ * Packetization layer path MTU discovery (RFC 4821 7, RFC 8899 4): detects black holes and probes
+ * for larger sizes, after a reduction and again after ten minutes.
  *
- *     │ under way │ probe: one segment that is larger │ segments as ever, so that its loss shows │
+ *     │ in flight │ probe: one larger segment │ usual segments, so that its loss is noticed │
  *
- * A probe's loss is no congestion if nothing else was lost: its bytes go again, in segments as
- * ever.
+ * The loss of a probe alone is no sign of congestion: its bytes are retransmitted in segments of
+ * the usual size.
  */
 #ifndef PATH_PROBE_H
 #define PATH_PROBE_H
@@ -17,20 +17,21 @@
 struct sy_stack;
 struct connection;
 
-/* The payload of a probe that may be sent now; 0: none. */
+/* Returns the payload of a probe that may be sent now; 0: none. */
 uint32_t path_probe_room(const struct sy_stack *s, struct connection *c);
-/* It was sent with this room, and bytes from this number on: fewer where SACK blocks are. */
+/* A probe was sent with this payload size; SACK blocks reduce the bytes that it carries to len. */
 void path_probe_sent(struct connection *c, uint32_t from, uint32_t room, uint32_t len);
 /* Bytes were acknowledged, of the probe or of others. */
 void path_probe_acked(struct sy_stack *s, struct connection *c, uint32_t bytes);
-/* Something is newly lost. True: nothing but a probe. */
+/* Call for new losses. Returns true if only the probe was lost. */
 bool path_probe_lost(struct sy_stack *s, struct connection *c);
-/* What becomes of it says nothing: its bytes may be sent again as others, or all is lost. */
+/* Cancels the probe: its bytes may be retransmitted in other segments, so its fate is no evidence.
+ */
 void path_probe_forget(struct connection *c);
 
-/* A time-out: the path may swallow them (RFC 4821 7.7). */
+/* An RTO: the path may be a black hole (RFC 4821 7.7). */
 void path_black_hole(struct sy_stack *s, struct connection *c);
-/* It was in vain. */
+/* The RTO was spurious. */
 void path_late(struct sy_stack *s, struct connection *c);
 
 #endif

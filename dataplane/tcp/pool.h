@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Cells of one size, named by 32-bit indices, of one core. Memory of cells that were never taken is
- * not touched. */
+/* A pool of fixed-size cells with 32-bit indices, for one thread. Memory of cells that were never
+ * allocated is untouched. */
 #ifndef TCP_POOL_H
 #define TCP_POOL_H
 
 #include <stdint.h>
 
-#define POOL_NONE 0 /* no cell has this index */
+#define POOL_NONE 0 /* not a valid index */
 
-/* What all cells begin with; in free ones, the next free one. */
+/* First member of all cells: in free ones, the next free cell. */
 struct pool_cell {
 	uint32_t next;
 };
 
 struct pool {
-	void *cells; /* an array; the first one is not used */
+	void *cells; /* array; cell 0 is unused */
 	uint32_t size, count;
-	uint32_t fresh; /* cells from here on were never taken */
-	uint32_t free;  /* the first of those that were given back */
+	uint32_t fresh; /* first cell that was never allocated */
+	uint32_t free;  /* head of the free list */
 	uint32_t taken;
 };
 
@@ -31,8 +31,8 @@ static inline struct pool_cell *pool_at(const struct pool *p, uint32_t index)
 	return (struct pool_cell *)((char *)p->cells + (uint64_t)index * p->size);
 }
 
-/* POOL_NONE: none is left. */
-static inline uint32_t pool_take(struct pool *p)
+/* Returns POOL_NONE if the pool is exhausted. */
+static inline uint32_t pool_alloc(struct pool *p)
 {
 	uint32_t index = p->free;
 	if (index != POOL_NONE)
@@ -43,14 +43,14 @@ static inline uint32_t pool_take(struct pool *p)
 	return index;
 }
 
-static inline void pool_give(struct pool *p, uint32_t index)
+static inline void pool_free(struct pool *p, uint32_t index)
 {
 	pool_at(p, index)->next = p->free;
 	p->free = index;
 	p->taken--;
 }
 
-/* How many more pool_take() would give. */
+/* Returns the number of free cells. */
 static inline uint32_t pool_left(const struct pool *p)
 {
 	return p->count > 0 ? p->count - 1 - p->taken : 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Priorities of connections: their hooks, their private areas, and the level of what is unread. */
+/* Priorities of connections: segment hooks, private areas, levels of unread data. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -8,13 +8,13 @@
 
 #include "priority.h"
 
-#define WAITING_MOST  4096u /* buffers of packets */
-#define WAITING_SHARE 4     /* of the driver's buffers, at most one in so many */
+#define MAX_WAITING   4096u /* buffers */
+#define WAITING_SHARE 4     /* at most 1/4 of the driver's buffers */
 #define WAITING_LEAST 64u
 
-/* ---- a packet's metadata --------------------------------------------------------------------- */
+/* ---- level in the packet --------------------------------------------------------------------- */
 
-static int level_offset = -1; /* written once, before any packet has a level */
+static int level_offset = -1; /* written before the first use */
 
 static bool level_register(void)
 {
@@ -38,7 +38,7 @@ void packet_set_level(struct rte_mbuf *m, unsigned level)
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
-/* Touched only where it is used. */
+/* Memory stays untouched until used. */
 static void *table_make(struct sy_stack *s, size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -76,7 +76,7 @@ void priority_close(struct sy_stack *s)
 	s->priority = s->ranked = NULL;
 }
 
-/* What came out of order, too. */
+/* Includes out-of-order packets. */
 static void packets_usual(struct sy_stack *s, const struct connection *c)
 {
 	for (struct rte_mbuf *m = c->received.first; m; m = m->next)
@@ -92,7 +92,7 @@ static void packets_usual(struct sy_stack *s, const struct connection *c)
 	}
 }
 
-/* Connections that are there have read or not read without a level: what they have is usual. */
+/* Existing connections' data was received without levels: it is SY_USUAL. */
 static void ranks_begin(struct sy_stack *s)
 {
 	struct priority *p = s->priority;
@@ -118,7 +118,7 @@ static bool hook_is_asked(unsigned hook)
 	return hook != SY_HOOK_NONE && hook != SY_STACK_HOOK_OFF;
 }
 
-void priority_rest(struct sy_stack *s)
+void priority_disable(struct sy_stack *s)
 {
 	struct priority *p = s->ranked;
 
@@ -163,22 +163,22 @@ struct sy_hooks *sy_stack_hooks(struct sy_stack *s)
 	return p ? p->hooks : NULL;
 }
 
-/* ---- who is asked ---------------------------------------------------------------------------- */
+/* ---- assignment of hooks --------------------------------------------------------------------- */
 
 int sy_stack_packet_hook(struct sy_stack *s, unsigned hook)
 {
 	struct priority *p = priority_of(s);
-	uint32_t most = s->options.pool->size / WAITING_SHARE;
+	uint32_t max = s->options.pool->size / WAITING_SHARE;
 
 	if (!p)
 		return -ENOMEM;
-	most = most > WAITING_MOST ? WAITING_MOST : most < WAITING_LEAST ? WAITING_LEAST : most;
-	if (hook != SY_HOOK_NONE && !p->waiting.most && receive_levels_init(&p->waiting, most))
+	max = max > MAX_WAITING ? MAX_WAITING : max < WAITING_LEAST ? WAITING_LEAST : max;
+	if (hook != SY_HOOK_NONE && !p->waiting.max && receive_levels_init(&p->waiting, max))
 		return -ENOMEM;
 	if (hook != SY_HOOK_NONE)
 		ranks_begin(s);
 	p->packet_hook = hook;
-	priority_rest(s);
+	priority_disable(s);
 	return 0;
 }
 
@@ -199,22 +199,22 @@ int sy_stack_segment_hook(struct sy_stack *s, sy_stack_id id, unsigned hook)
 		p->named |= l || c;
 	}
 	if (l)
-		l->wishes.hook = (uint8_t)hook;
+		l->options.hook = (uint8_t)hook;
 	else if (c)
 		rank_of(s, c)->hook = (uint8_t)hook;
 	else
 		p->segment_hook = hook;
-	priority_rest(s);
+	priority_disable(s);
 	return 0;
 }
 
 /* ---- private areas --------------------------------------------------------------------------- */
 
-/* NULL: no memory, which there is for each connection. */
+/* Returns the private area. NULL: the pool of one per connection could not be allocated. */
 static void *own_of(struct priority *p, struct rank *r)
 {
 	if (r->own == POOL_NONE) {
-		r->own = pool_take(&p->own);
+		r->own = pool_alloc(&p->own);
 		if (r->own == POOL_NONE)
 			return NULL;
 		memset(pool_at(&p->own, r->own), 0, SY_CACHE_LINE);
@@ -222,7 +222,7 @@ static void *own_of(struct priority *p, struct rank *r)
 	return pool_at(&p->own, r->own);
 }
 
-void *sy_stack_own(struct sy_stack *s, sy_stack_id id)
+void *sy_stack_private_area(struct sy_stack *s, sy_stack_id id)
 {
 	const struct connection *c = connection_of(s, id);
 
@@ -231,7 +231,7 @@ void *sy_stack_own(struct sy_stack *s, sy_stack_id id)
 	return own_of(s->priority, rank_of(s, c));
 }
 
-/* ---- birth and death ------------------------------------------------------------------------- */
+/* ---- creation and end ------------------------------------------------------------------------ */
 
 void priority_begin(struct sy_stack *s, const struct connection *c)
 {
@@ -254,11 +254,11 @@ void priority_end(struct sy_stack *s, const struct connection *c)
 	struct rank *r = rank_of(s, c);
 
 	if (r->own != POOL_NONE)
-		pool_give(&s->priority->own, r->own);
+		pool_free(&s->priority->own, r->own);
 	r->own = POOL_NONE;
 }
 
-/* ---- the hook is asked ----------------------------------------------------------------------- */
+/* ---- running the segment hook ---------------------------------------------------------------- */
 
 static void segment_see(const struct sy_stack *s, const struct connection *c,
                         const struct rte_mbuf *m, const struct segment *seg,
@@ -294,8 +294,8 @@ static unsigned hook_of(const struct priority *p, const struct rank *r)
 	return hook != SY_STACK_HOOK_OFF ? hook : SY_HOOK_NONE;
 }
 
-unsigned priority_ask(struct sy_stack *s, struct connection *c, struct rte_mbuf *m,
-                      const struct segment *seg)
+unsigned priority_hook_run(struct sy_stack *s, struct connection *c, struct rte_mbuf *m,
+                           const struct segment *seg)
 {
 	struct priority *p = s->priority;
 	struct rank *r = rank_of(s, c);
@@ -319,7 +319,7 @@ unsigned priority_ask(struct sy_stack *s, struct connection *c, struct rte_mbuf 
 	return packet_level(m);
 }
 
-/* ---- what is unread -------------------------------------------------------------------------- */
+/* ---- levels of unread data ------------------------------------------------------------------- */
 
 static void unread_more(struct priority *p, const struct rank *r)
 {
@@ -349,7 +349,7 @@ void priority_added(struct sy_stack *s, struct connection *c, struct rte_mbuf *l
 	struct priority *p = s->priority;
 	struct rank *r = rank_of(s, c);
 
-	/* Copied behind the one before it: that one has the bytes of both. */
+	/* The packet was copied into its predecessor, which takes the more urgent level. */
 	if (c->received.last == last && level < packet_level(last))
 		packet_set_level(last, level);
 	if (!r->unread) {
@@ -361,11 +361,11 @@ void priority_added(struct sy_stack *s, struct connection *c, struct rte_mbuf *l
 		rank_level(p, r, level);
 		r->until = c->rcv_nxt;
 	}
-	connection_rises(s, c);
+	connection_reschedule(s, c);
 }
 
-/* All bytes up to `until` are read: the level is that of what is left. As each packet behind it was
- * less urgent, or came later, no packet is looked at more often than there are levels. */
+/* All bytes up to `until` are read: computes the level of the rest. Each packet is visited at most
+ * once per level. */
 static void rank_again(struct sy_stack *s, struct connection *c, struct rank *r, uint32_t seq)
 {
 	unsigned level = SY_PRIORITIES;
@@ -429,6 +429,6 @@ void sy_stack_levels(const struct sy_stack *s, struct sy_stack_levels *out)
 	for (unsigned i = 0; i < SY_PRIORITIES; i++)
 		out->waiting[i] = p->waiting.level[i].count;
 	out->risen = p->waiting.risen;
-	out->most = p->waiting.most;
+	out->max = p->waiting.max;
 	out->own = p->own.taken;
 }

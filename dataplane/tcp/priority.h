@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a stack makes of hooks (docs/design/0045-priorities.md). A stack that nobody has asked for
- * its hooks has no struct priority. While no hook is in use, nothing has a level: that of all is
- * SY_USUAL, and sy_stack.ranked is NULL. A hook that a listener or a connection has got, or became,
- * is in use for the stack's life: nobody looks for the last one that has one. */
+/* Priorities by hooks (docs/design/0045-priorities.md). struct priority exists only after
+ * sy_stack_hooks(). While no hook is in use, sy_stack.ranked is NULL and all levels are SY_USUAL. A
+ * hook assigned to a listener or connection, or by `become`, stays in use for the stack's life:
+ * finding its last user is not worth the cost. */
 #ifndef PRIORITY_H
 #define PRIORITY_H
 
@@ -11,79 +11,81 @@
 #include "shares.h"
 #include "stack.h"
 
-/* Of a connection, by its index. */
+/* Per connection, by its index. */
 struct rank {
-	uint32_t own;     /* the cell of its private area; POOL_NONE: it has none */
-	uint32_t until;   /* sequence number behind the last unread byte of `level` */
-	uint32_t born_ms; /* when the handshake was done */
-	uint32_t lost;    /* times that a loss was found */
-	uint8_t level;    /* the most urgent of what is unread, else of what was read last */
-	uint8_t listed;   /* the list of events that it is in, if it is in one */
-	uint8_t hook;     /* SY_HOOK_NONE: the stack's */
-	bool unread;      /* it counts in priority.unread */
-	bool known;       /* something of it was read: what is unread of it counts in
-	                     priority.waits. From `level` to here: while the stack is ranked */
+	uint32_t own;     /* cell of its private area, or POOL_NONE */
+	uint32_t until;   /* end of the last unread byte of `level` */
+	uint32_t born_ms; /* when the handshake completed */
+	uint32_t lost;    /* loss events */
+	uint8_t level;    /* highest level of unread data, else of the data read last */
+	uint8_t listed;   /* level of its event list, if it is in one */
+	uint8_t hook;     /* segment hook; SY_HOOK_NONE: the stack's */
+	bool unread;      /* counted in priority.unread */
+	/* The application has read from it: its unread data counts in priority.waits. Valid while
+	 * the stack is ranked. */
+	bool known;
 };
 _Static_assert(sizeof(struct rank) <= 24, "beside the 512 bytes of a connection");
 
 struct priority {
 	struct sy_hooks *hooks;
 	unsigned packet_hook, segment_hook;
-	bool named; /* a listener or a connection has got a hook of its own, or became one */
+	bool named; /* a hook was assigned to a listener or connection */
 	struct rank *rank;
 	struct pool own;                /* cells of SY_CACHE_LINE bytes */
 	uint32_t unread[SY_PRIORITIES]; /* connections */
-	uint32_t waits[SY_PRIORITIES];  /* of these: known ones. For others nothing waits: anybody
-	                                   can  open connections without end */
-	uint32_t stuck[SY_PRIORITIES];  /* of known ones: nobody reads them, so nothing waits */
-	uint32_t
-	        idle[SY_PRIORITIES]; /* turns that less urgent packets waited, since one was read */
-	struct receive_levels waiting; /* most is 0 before the first packet hook */
+	/* Of these, known ones. Others delay no packets: a peer could open any number of them. */
+	uint32_t waits[SY_PRIORITIES];
+	uint32_t stuck[SY_PRIORITIES]; /* of known ones: not read for long, so they delay nothing */
+	uint32_t idle[SY_PRIORITIES];  /* poll iterations that less urgent packets were delayed,
+	                                  since the last read */
+	struct receive_levels waiting; /* max is 0 before the first packet hook */
 };
 
 void priority_close(struct sy_stack *s);
-/* Nobody is asked any more, if that is so: nothing has a level. */
-void priority_rest(struct sy_stack *s);
+/* Disables levels if no hook is in use. */
+void priority_disable(struct sy_stack *s);
 
 static inline struct rank *rank_of(const struct sy_stack *s, const struct connection *c)
 {
 	return &s->priority->rank[connection_index(s, c)];
 }
 
-/* The level of what it sends: that of its events. */
+/* Returns the level of its transmission: that of its events, unless a baseline schedules. */
 static inline unsigned priority_send_level(const struct sy_stack *s, const struct connection *c)
 {
 	return rank_of(s, c)->level;
 }
 
-/* The level that the driver's step has written into a packet. */
+/* Returns the level that packet_level.c stored in a packet. */
 unsigned packet_level(const struct rte_mbuf *m);
 void packet_set_level(struct rte_mbuf *m, unsigned level);
 
-/* ---- the driver's step (packet_level.c) ------------------------------------------------------ */
+/* ---- received packets (packet_level.c) ------------------------------------------------------- */
 
-/* Packets wait, each in the level that the hook says. */
-void packets_wait(struct sy_stack *s, struct rte_mbuf **packet, unsigned count);
+/* Runs the packet hook and queues the packets by level. */
+void packets_queue(struct sy_stack *s, struct rte_mbuf **packet, unsigned count);
 
-static inline bool packets_are_asked(const struct sy_stack *s)
+static inline bool packet_hook_in_use(const struct sy_stack *s)
 {
 	const struct priority *p = s->priority;
-	return p->packet_hook != SY_HOOK_NONE || p->waiting.count > 0; /* none overtakes them */
+	return p->packet_hook != SY_HOOK_NONE ||
+	       p->waiting.count > 0; /* queued packets must not be overtaken */
 }
 
-/* ---- the transport's step (priority.c) ------------------------------------------------------- */
+/* ---- connections (priority.c) ---------------------------------------------------------------- */
 
-/* A connection begins; its handshake is done; it has lost something; its place is free. */
+/* A connection is created; is established; has a loss event; is freed. */
 void priority_begin(struct sy_stack *s, const struct connection *c);
 void priority_born(struct sy_stack *s, const struct connection *c);
 void priority_lost(struct sy_stack *s, const struct connection *c);
 void priority_end(struct sy_stack *s, const struct connection *c);
 
-/* Bytes come in order, and do not count as received yet: the level of the packet that is trimmed to
- * them. seg: the segment that brought them, or closed the gap before them. */
-unsigned priority_ask(struct sy_stack *s, struct connection *c, struct rte_mbuf *m,
-                      const struct segment *seg);
-/* Now they are unread. last: the packet that was the last one before. */
+/* Runs the segment hook for in-order data, before it is added to the counters, and returns its
+ * level. seg: the segment that carried it or closed the gap before it. */
+unsigned priority_hook_run(struct sy_stack *s, struct connection *c, struct rte_mbuf *m,
+                           const struct segment *seg);
+/* The data is now unread. last: the previous last packet. */
 void priority_added(struct sy_stack *s, struct connection *c, struct rte_mbuf *last,
                     unsigned level);
 /* Bytes were read, or dropped. */
@@ -91,7 +93,7 @@ void priority_read(struct sy_stack *s, struct connection *c);
 
 /* ---- events (event.c) ------------------------------------------------------------------------ */
 
-/* Its event is in the list of its level, which may be another than before. */
+/* Moves its event to the list of its level. */
 void event_place(struct sy_stack *s, struct connection *c);
 
 static inline void event_add(struct sy_stack *s, struct connection *c)
@@ -103,7 +105,7 @@ static inline void event_add(struct sy_stack *s, struct connection *c)
 }
 
 void event_leave(struct sy_stack *s, struct connection *c);
-/* All events are in one list again. */
+/* Moves all events into one list. */
 void events_unranked(struct sy_stack *s);
 
 #endif

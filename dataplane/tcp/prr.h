@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How much may be sent in fast recovery: proportional rate reduction (RFC 6937, with SafeACK of
- * RFC 9937, which replaces it). What leaves follows what arrives, so that ssthresh is under way
- * when the recovery ends, and nothing is sent in one burst.
+ * Proportional rate reduction in fast recovery (RFC 9937, which replaces RFC 6937). Sending follows
+ * delivery, so that ssthresh is in flight at the end of recovery, without a burst.
  *
- * While more than ssthresh is under way, the reduction is proportional. Below it, each ACK lets
- * pass as much as it delivered (CRB: conservation), and a segment more if it is safe (SSRB: as slow
- * start).
+ * While more than ssthresh is in flight, the reduction is proportional. Below it, each ACK permits
+ * what it delivered (CRB: conservation), plus a segment if it is safe (SSRB: like slow start).
  */
 #ifndef TCP_PRR_H
 #define TCP_PRR_H
@@ -17,20 +15,19 @@
 struct prr {
 	uint32_t flight; /* RecoverFS */
 	uint32_t ssthresh;
-	uint32_t delivered, out; /* since the recovery began */
+	uint32_t delivered, out; /* since recovery began */
 };
 _Static_assert(sizeof(struct prr) == 16, "a part of a connection's 512 bytes");
 
-/* A recovery begins. flight: what was under way before the ACK that began it, which counts as the
- * first prr_acked(). */
+/* Starts recovery. flight: in flight before the ACK that starts it, which is also the first
+ * prr_acked(). */
 static inline void prr_begin(struct prr *p, uint32_t flight, uint32_t ssthresh)
 {
 	*p = (struct prr){.flight = flight ? flight : 1, .ssthresh = ssthresh};
 }
 
-/* An ACK in recovery: how many bytes may be sent on it. delivered: sent_news.delivered; in_flight:
- * sent_in_flight() after what is lost was marked. safe: SND.UNA advanced, and nothing more was
- * found to be lost. */
+/* Returns how many bytes an ACK in recovery permits. delivered: sent_news.delivered; in_flight:
+ * sent_in_flight() after loss detection. safe: SND.UNA advanced without further loss. */
 static inline uint32_t prr_acked(struct prr *p, uint32_t delivered, uint32_t in_flight,
                                  uint16_t mss, bool safe)
 {
@@ -45,7 +42,7 @@ static inline uint32_t prr_acked(struct prr *p, uint32_t delivered, uint32_t in_
 		may += safe ? mss : 0;
 		may = may < p->ssthresh - in_flight ? may : p->ssthresh - in_flight;
 	}
-	if (p->out == 0 && may < mss) /* the first retransmission leaves at once */
+	if (p->out == 0 && may < mss) /* always permit the first retransmission */
 		may = mss;
 	return (uint32_t)may;
 }

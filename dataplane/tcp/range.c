@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The pools of ranges that were sent or came out of order, and what connections hold of them. */
+/* Pools of sent and out-of-order ranges, and the ranges of connections. */
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -27,7 +27,7 @@ static void pool_close(struct pool *p)
 		munmap(p->cells, (size_t)p->size * p->count);
 }
 
-/* As many ranges as full segments fit the buffers, and twice. */
+/* Twice as many ranges as the buffers have full segments. */
 int pools_make(struct sy_stack *s)
 {
 	const struct sy_stack_options *o = &s->options;
@@ -52,29 +52,29 @@ uint32_t pools_used(const struct sy_stack *s)
 	return s->sent.taken + s->arrived.taken;
 }
 
-/* Out of order, three quarters of the memory are used at most: in order there is always room. And
- * of a connection no more than twice its window, however little is in each packet. */
-bool range_may_hold(const struct sy_stack *s, const struct connection *c, const struct rte_mbuf *m)
+/* Limits out-of-order data to 3/4 of the memory, so that in-order data always fits; and per
+ * connection to twice its window, however small the payloads are. */
+bool range_has_room(const struct sy_stack *s, const struct connection *c, const struct rte_mbuf *m)
 {
 	uint32_t size = packet_size(m);
 
-	return s->receive_held + size <= s->options.receive_all / 4 * 3 &&
+	return s->receive_queued + size <= s->options.receive_all / 4 * 3 &&
 	       c->received.held + size <= 2 * (uint64_t)c->receive_limit + 64 * size;
 }
 
-void range_hold(struct sy_stack *s, struct connection *c, const struct rte_mbuf *m)
+void range_charge(struct sy_stack *s, struct connection *c, const struct rte_mbuf *m)
 {
 	c->received.held += packet_size(m);
-	s->receive_held += packet_size(m);
+	s->receive_queued += packet_size(m);
 }
 
-void range_unhold(struct sy_stack *s, struct connection *c, const struct rte_mbuf *m)
+void range_uncharge(struct sy_stack *s, struct connection *c, const struct rte_mbuf *m)
 {
 	c->received.held -= packet_size(m);
-	s->receive_held -= packet_size(m);
+	s->receive_queued -= packet_size(m);
 }
 
-/* ---- what is under way ----------------------------------------------------------------------- */
+/* ---- data in flight -------------------------------------------------------------------------- */
 
 union flight *flight_of(const struct sy_stack *s, const struct connection *c)
 {
@@ -85,7 +85,7 @@ union flight *flight_begin(struct sy_stack *s, struct connection *c)
 {
 	if (c->flight)
 		return flight_of(s, c);
-	c->flight = pool_take(&s->flights);
+	c->flight = pool_alloc(&s->flights);
 	union flight *f = flight_of(s, c);
 	sent_init(&f->sent, c->snd_nxt);
 	return f;
@@ -96,7 +96,7 @@ void flight_end(struct sy_stack *s, struct connection *c)
 	if (!c->flight)
 		return;
 	sent_clear(&flight_of(s, c)->sent, &s->sent);
-	pool_give(&s->flights, c->flight);
+	pool_free(&s->flights, c->flight);
 	c->flight = 0;
 }
 
@@ -105,9 +105,9 @@ uint32_t flight_bytes(const struct sy_stack *s, const struct connection *c)
 	return c->flight ? sent_in_flight(&flight_of(s, c)->sent) : 0;
 }
 
-/* ---- space for what is to be sent ------------------------------------------------------------ */
+/* ---- send space ------------------------------------------------------------------------------ */
 
-bool space_tell_next(struct sy_stack *s)
+bool space_notify_next(struct sy_stack *s)
 {
 	struct connection *c = list_first(s, &s->space);
 
@@ -116,33 +116,32 @@ bool space_tell_next(struct sy_stack *s)
 	list_remove(s, &s->space, LIST_ROLE, c);
 	c->flags &= ~(uint32_t)C_WANTS_SPACE;
 	if (c->flags & C_OWNED) {
-		s->space_told += !(c->events & EVENT_SPACE);
-		connection_tell(s, c, SY_STACK_WRITABLE | EVENT_SPACE);
+		s->space_notified += !(c->events & EVENT_SPACE);
+		connection_notify(s, c, SY_STACK_WRITABLE | EVENT_SPACE);
 	}
 	return true;
 }
 
-/* One for each free chunk. If all who wait were told of each chunk, nearly all would only wait
- * again: with many of them a stack would do nothing else. */
-void space_tell(struct sy_stack *s)
+/* Notifies one connection per free chunk; notifying all of them would be a thundering herd. */
+void space_notify(struct sy_stack *s)
 {
-	while (s->chunks.used + s->space_told < s->chunks.count && space_tell_next(s))
+	while (s->chunks.used + s->space_notified < s->chunks.count && space_notify_next(s))
 		;
 }
 
-void space_heard(struct sy_stack *s, struct connection *c)
+void space_acknowledge(struct sy_stack *s, struct connection *c)
 {
-	s->space_told -= !!(c->events & EVENT_SPACE);
+	s->space_notified -= !!(c->events & EVENT_SPACE);
 	c->events &= (uint8_t)~EVENT_SPACE;
 }
 
-/* ---- the end of a connection ----------------------------------------------------------------- */
+/* ---- end of a connection --------------------------------------------------------------------- */
 
 void connection_drop_sent(struct sy_stack *s, struct connection *c)
 {
 	flight_end(s, c);
 	send_buffer_free(&c->unsent, &s->chunks, c->unsent.end);
-	space_tell(s);
+	space_notify(s);
 }
 
 void connection_drop_later(struct sy_stack *s, struct connection *c)
@@ -151,7 +150,7 @@ void connection_drop_later(struct sy_stack *s, struct connection *c)
 
 	while ((m = arrived_drop(&c->arrived, &s->arrived)) != NULL) {
 		if (rte_mbuf_refcnt_read(m) == 1)
-			range_unhold(s, c, m);
+			range_uncharge(s, c, m);
 		rte_pktmbuf_free_seg(m);
 	}
 }
@@ -159,7 +158,7 @@ void connection_drop_later(struct sy_stack *s, struct connection *c)
 void connection_drop_buffers(struct sy_stack *s, struct connection *c)
 {
 	connection_drop_sent(s, c);
-	receive_buffer_read(&c->received, NULL, c->received.bytes, &s->receive_held, &s->spent);
+	receive_buffer_read(&c->received, NULL, c->received.bytes, &s->receive_queued, &s->spent);
 	if (s->ranked)
 		priority_read(s, c);
 	connection_drop_later(s, c);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Datagrams wait in a table of their own, not in the driver's buffers: fragments are copied into a
- * datagram's bytes, and the whole packet leaves in the buffer of its last fragment.
+ * Fragments are copied into a table of datagrams, so that they do not occupy the driver's buffers.
+ * The whole packet is written into the buffer of its last fragment.
  *
  *     frame:  Ethernet │ IP header, extension headers but the fragment header │ data
  *                       └───────────────── head ─────────────────┘             └ by offset
@@ -12,27 +12,27 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#define DATAGRAMS  64 /* that wait */
-#define SHARE      8  /* of one source: an address of IPv4, a /64 of IPv6 */
+#define DATAGRAMS  64 /* pending */
+#define SHARE      8  /* per source: an IPv4 address or an IPv6 /64 */
 #define TIMEOUT_MS 2000
-#define UNIT       8    /* of offsets, in bytes (RFC 791 3.1, RFC 8200 4.5) */
-#define DATA_MAX   3584 /* bytes: more than any interface's MTU that AF_XDP supports */
+#define UNIT       8    /* of fragment offsets, bytes */
+#define DATA_MAX   3584 /* bytes: above the MTU of any interface that AF_XDP supports */
 #define HEAD_MAX   256
-#define CE         3 /* ECN: congestion experienced (RFC 3168) */
+#define CE         3 /* ECN: congestion experienced */
 
 struct key {
 	struct sy_addr src, dst;
 	uint32_t id;
 	uint32_t begun_ms;
-	bool used, spoilt; /* spoilt: no fragment of it is used any more */
+	bool used, spoilt; /* spoilt: discard all its fragments */
 };
 
 struct datagram {
-	uint64_t unit[DATA_MAX / UNIT / 64]; /* a bit for each that has arrived */
-	uint16_t seen, total;                /* units; total: 0: unknown */
-	uint16_t len;                        /* bytes, once the last fragment has arrived */
-	uint16_t head;                       /* bytes; 0: the first fragment is missing */
-	uint8_t ecn;                         /* a bit for each codepoint that has arrived */
+	uint64_t unit[DATA_MAX / UNIT / 64]; /* bitmap of units received */
+	uint16_t seen, total;                /* units; total 0: unknown */
+	uint16_t len;                        /* bytes; known after the last fragment */
+	uint16_t head;                       /* bytes; 0: first fragment missing */
+	uint8_t ecn;                         /* bitmap of ECN codepoints received */
 	uint8_t frame[HEAD_MAX];
 	uint8_t data[DATA_MAX];
 };
@@ -42,7 +42,7 @@ struct reassembly {
 	struct datagram datagram[DATAGRAMS];
 };
 
-/* What a fragment carries. */
+/* A parsed fragment. */
 struct part {
 	const uint8_t *data;
 	uint16_t head, offset, len;
@@ -78,8 +78,8 @@ static struct key *key_find(struct reassembly *r, const struct sy_view *v)
 	return NULL;
 }
 
-/* A slot for a new datagram: a free one, or that of the oldest: of its source, if that has its
- * share, else of all. */
+/* Returns a slot for a new datagram: a free one, or the oldest of its source if that has used up
+ * its share, or the oldest of all. */
 static struct key *key_slot(struct sy_stack *s, const struct sy_addr *src)
 {
 	struct key *oldest[2] = {NULL}, *free = NULL;
@@ -123,8 +123,8 @@ static bool unit_is(const struct datagram *d, unsigned unit)
 	return d->unit[unit / 64] >> unit % 64 & 1;
 }
 
-/* Units that have all arrived before are a duplicate, of which the first bytes count. A partial
- * overlap, or one that contradicts the end, spoils the datagram (RFC 5722; IPv4 as in Linux). */
+/* Marks units as received. A full duplicate is ignored: the first copy counts. A partial overlap,
+ * or one that contradicts the end, spoils the datagram (RFC 5722; for IPv4 as Linux does). */
 static bool units_add(struct sy_stack *s, struct datagram *d, const struct part *p, struct key *k)
 {
 	unsigned from = p->offset / UNIT, to = (p->offset + p->len + UNIT - 1u) / UNIT, seen = 0;
@@ -154,7 +154,6 @@ static bool units_add(struct sy_stack *s, struct datagram *d, const struct part 
 	return true;
 }
 
-/* Copies the headers, without the fragment header. */
 static void head_copy(struct datagram *d, const uint8_t *frame, const struct sy_view *v,
                       const struct part *p)
 {
@@ -173,8 +172,8 @@ static void head_copy(struct datagram *d, const uint8_t *frame, const struct sy_
 	memmove(d->frame + at, d->frame + at + UNIT, d->head - at);
 }
 
-/* RFC 3168 5.3: one fragment that has met congestion stands for all. Returns false if another one
- * cannot have met it. */
+/* RFC 3168 5.3: CE on one fragment marks the packet. Returns false if CE is combined with not-ECT.
+ */
 static bool ecn_join(const struct datagram *d, struct sy_ipv4 *v4, struct sy_ipv6 *v6)
 {
 	if (!(d->ecn & 1 << CE))
@@ -186,7 +185,6 @@ static bool ecn_join(const struct datagram *d, struct sy_ipv4 *v4, struct sy_ipv
 	return !(d->ecn & 1);
 }
 
-/* Writes the packet into the buffer of its last fragment. */
 static bool datagram_write(const struct datagram *d, struct rte_mbuf *m, const struct sy_view *v)
 {
 	unsigned len = (unsigned)d->head + d->len;
@@ -230,7 +228,7 @@ static uint8_t ecn_of(const uint8_t *frame, const struct sy_view *v)
 	return v->v4 ? frame[v->l3 + 1] & 3 : frame[v->l3 + 1] >> 4 & 3;
 }
 
-/* Other protocols are not the stack's. An IPv6 datagram may begin with destination options. */
+/* Accepts TCP, and IPv6 destination options, which TCP may follow. */
 static bool may_be_tcp(const struct sy_view *v)
 {
 	return v->proto == SY_PROTO_TCP || (!v->v4 && v->proto == IPPROTO_DSTOPTS);

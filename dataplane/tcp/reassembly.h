@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Puts segments together that arrive in IP fragments (docs/design/0061-fragments-at-the-stack.md).
- */
+/* Reassembly of IP fragments (docs/design/0061-fragments-at-the-stack.md). */
 #ifndef REASSEMBLY_H
 #define REASSEMBLY_H
 
 #include "stack.h"
 
-/* Consumes the fragment. Returns the whole packet if this was the last one missing, else NULL. */
+/* Consumes the fragment. Returns the whole packet after the last missing fragment, else NULL. */
 struct rte_mbuf *reassembly_add(struct sy_stack *s, struct rte_mbuf *m, const struct sy_view *v);
 
 #endif

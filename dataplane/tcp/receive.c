@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packets come in: parsed and checked in batches, then each to its connection. */
+/* Receive path: parses and verifies packets in batches, then passes each to its connection. */
 #include <arpa/inet.h>
 
 #include <rte_ether.h>
@@ -10,13 +10,13 @@
 #include "priority.h"
 #include "reassembly.h"
 
-#define POOL_LOOK     512 /* packets between two looks at how many buffers are free */
-#define RECEIVE_BATCH 16  /* packets whose connections are asked for at a time */
-#define AHEAD         4   /* packets whose bytes are asked for */
-#define BYTES_ASKED   192 /* of a packet */
+#define POOL_CHECK_PACKETS 512 /* packets between two checks of the pool's fill level */
+#define RECEIVE_BATCH      16  /* packets whose connections are prefetched together */
+#define AHEAD              4   /* packets to prefetch ahead */
+#define PREFETCH_BYTES     192 /* prefetched bytes per packet */
 
-/* The second of three steps on which priorities act: a segment arrives, and its connection is
- * known; or its listener's, or nobody's. */
+/* The second of three points where priorities apply: the connection or listener of a segment is
+ * known. */
 static void segment_arrive(struct sy_stack *s, struct segment *seg, const uint32_t *bucket)
 {
 	const struct sy_tuple *t = &seg->view->tuple;
@@ -38,15 +38,15 @@ static void segment_arrive(struct sy_stack *s, struct segment *seg, const uint32
 void sy_stack_prefetch(const struct sy_stack *s, sy_stack_id id)
 {
 	if ((id & INDEX_MASK) < s->fresh)
-		connection_ask(s, id & INDEX_MASK);
+		connection_prefetch(s, id & INDEX_MASK);
 }
 
-bool sy_stack_knows(struct sy_stack *s, const struct sy_tuple *from_peer)
+bool sy_stack_has_connection(struct sy_stack *s, const struct sy_tuple *from_peer)
 {
 	return connection_find(s, from_peer) != NULL;
 }
 
-bool sy_stack_expects(struct sy_stack *s, const struct sy_tuple *from_peer, uint32_t ack)
+bool sy_stack_expects_ack(struct sy_stack *s, const struct sy_tuple *from_peer, uint32_t ack)
 {
 	const struct connection *c = connection_find(s, from_peer);
 
@@ -66,7 +66,8 @@ bool sy_stack_parse(struct rte_mbuf *m, struct sy_view *v)
 	return packet_parse(m, v);
 }
 
-/* Is what is no right checksum the sum of the pseudo-header, and may it be? */
+/* Returns true if an invalid checksum is the bare pseudo-header sum, and options.unfinished accepts
+ * that. */
 static bool checksum_may_be_left(struct sy_stack *s, const struct sy_view *v,
                                  enum sy_csum_state state)
 {
@@ -82,14 +83,14 @@ static bool checksum_is_right(struct sy_stack *s, const struct rte_mbuf *m, cons
 	uint64_t device = m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
 	enum sy_csum_state state;
 
-	/* NONE: the sum is not in the data, yet the device answers for the data. So virtual ones
-	 * say of what a neighbour on the same machine has sent. */
+	/* NONE: the checksum field is not valid, but the device vouches for the data. virtio
+	 * reports this for packets from the same host. */
 	if (s->options.trust_checksum || device == RTE_MBUF_F_RX_L4_CKSUM_GOOD ||
 	    device == RTE_MBUF_F_RX_L4_CKSUM_NONE)
 		return true;
 	if (device == RTE_MBUF_F_RX_L4_CKSUM_BAD)
 		return false;
-	/* It joins what it has checked, and the sum of all is nowhere. */
+	/* LRO joins verified segments; no checksum covers the result. */
 	if (m->ol_flags & RTE_MBUF_F_RX_LRO)
 		return true;
 	state = SY_LIKELY(m->nb_segs == 1)
@@ -98,8 +99,7 @@ static bool checksum_is_right(struct sy_stack *s, const struct rte_mbuf *m, cons
 	return SY_LIKELY(state == SY_CSUM_OK) || checksum_may_be_left(s, v, state);
 }
 
-/* Counts a packet that cannot be parsed. A host gets ARP, and what is for a group of hosts, without
- * anybody's fault. */
+/* Counts an unparsable packet. ARP and multicast are expected and counted separately. */
 static void count_unparsed(struct sy_stack *s, const struct rte_mbuf *m)
 {
 	const struct rte_ether_hdr *eth = rte_pktmbuf_mtod(m, const struct rte_ether_hdr *);
@@ -111,34 +111,34 @@ static void count_unparsed(struct sy_stack *s, const struct rte_mbuf *m)
 		s->counters.malformed++;
 }
 
-/* A packet waits for memory three times in a row: for its bytes, its bucket, its connection. A
- * burst waits for those of all side by side: each pass asks for what later ones read. */
-struct looked {
+/* Processing a packet has three dependent cache misses: headers, bucket, connection. The passes
+ * over a batch overlap them: each pass prefetches what the next one reads. */
+struct parsed {
 	struct sy_view view;
 	struct rte_mbuf *packet;
 	const uint32_t *bucket;
 } __attribute__((aligned(SY_CACHE_LINE)));
 
-/* Headers and the first bytes behind them; and what the packet's own struct has of chains. */
-static inline void bytes_ask(const struct rte_mbuf *m)
+/* Prefetches headers, the first payload bytes, and the mbuf's second cache line. */
+static SY_PREFETCH_INLINE void bytes_prefetch(const struct rte_mbuf *m)
 {
 	const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
 
-	for (unsigned at = 0; at < BYTES_ASKED; at += SY_CACHE_LINE)
+	for (unsigned at = 0; at < PREFETCH_BYTES; at += SY_CACHE_LINE)
 		__builtin_prefetch(frame + at);
 	__builtin_prefetch(&m->next);
 }
 
-/* Is it of the connection that its bucket names? Of a flood, nothing is: eight lines of somebody
- * else's connection would come for each packet. */
-static inline bool may_be_of(const struct sy_stack *s, const struct looked *l)
+/* Returns true if the bucket's first connection may match. In a flood of unknown tuples,
+ * prefetching would otherwise load eight lines of an unrelated connection per packet. */
+static inline bool may_belong(const struct sy_stack *s, const struct parsed *l)
 {
 	return *l->bucket && s->connection[*l->bucket - 1].tuple.sport == l->view.tuple.sport;
 }
 
-/* Returns the whole packet, if this fragment completes one for the stack, or NULL. */
+/* Returns the reassembled packet if this fragment completes one, or NULL. */
 static __attribute__((cold, noinline)) struct rte_mbuf *
-fragment_receive(struct sy_stack *s, struct rte_mbuf *m, struct looked *l)
+fragment_receive(struct sy_stack *s, struct rte_mbuf *m, struct parsed *l)
 {
 	m = reassembly_add(s, m, &l->view);
 	if (!m || (packet_parse(m, &l->view) && l->view.fragment == SY_FRAGMENT_NONE))
@@ -148,9 +148,9 @@ fragment_receive(struct sy_stack *s, struct rte_mbuf *m, struct looked *l)
 	return NULL;
 }
 
-/* The first of three steps on which priorities act: the driver has received a packet, and nothing
- * has looked at it yet but a packet hook. Returns false if it is no packet for the stack. */
-static inline bool packet_receive(struct sy_stack *s, struct rte_mbuf *m, struct looked *l)
+/* The first of three points where priorities apply: the driver has received a packet, which only a
+ * packet hook has read. Returns false if it is not for the stack. */
+static inline bool packet_receive(struct sy_stack *s, struct rte_mbuf *m, struct parsed *l)
 {
 	s->counters.packets_in++;
 	s->counters.bytes_in += m->pkt_len;
@@ -164,7 +164,7 @@ static inline bool packet_receive(struct sy_stack *s, struct rte_mbuf *m, struct
 	if (!parsed) {
 		count_unparsed(s, m);
 	} else if (!checksum_is_right(s, m, &l->view)) {
-		s->counters.bad_checksums++; /* unfinished ones, too */
+		s->counters.bad_checksums++; /* also unfinished ones */
 	} else {
 		l->packet = m;
 		return true;
@@ -173,7 +173,7 @@ static inline bool packet_receive(struct sy_stack *s, struct rte_mbuf *m, struct
 	return false;
 }
 
-static inline void packet_arrive(struct sy_stack *s, const struct looked *l)
+static inline void packet_arrive(struct sy_stack *s, const struct parsed *l)
 {
 	struct segment seg;
 
@@ -190,15 +190,15 @@ static inline void packet_arrive(struct sy_stack *s, const struct looked *l)
 
 static void batch_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count)
 {
-	struct looked looked[RECEIVE_BATCH];
+	struct parsed parsed[RECEIVE_BATCH];
 	unsigned good = 0;
 
 	for (unsigned i = 0; i < count && i < AHEAD; i++)
-		bytes_ask(packet[i]);
+		bytes_prefetch(packet[i]);
 	for (unsigned i = 0; i < count; i++) {
-		struct looked *l = &looked[good];
+		struct parsed *l = &parsed[good];
 		if (i + AHEAD < count)
-			bytes_ask(packet[i + AHEAD]);
+			bytes_prefetch(packet[i + AHEAD]);
 		if (!packet_receive(s, packet[i], l))
 			continue;
 		l->bucket = bucket_of(s, &l->view.tuple);
@@ -206,13 +206,13 @@ static void batch_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned
 		good++;
 	}
 	for (unsigned i = 0; i < good; i++)
-		if (*looked[i].bucket)
-			__builtin_prefetch(&s->connection[*looked[i].bucket - 1], 1);
+		if (*parsed[i].bucket)
+			__builtin_prefetch(&s->connection[*parsed[i].bucket - 1], 1);
 	for (unsigned i = 0; i < good; i++)
-		if (may_be_of(s, &looked[i]))
-			connection_ask(s, *looked[i].bucket - 1);
+		if (may_belong(s, &parsed[i]))
+			connection_prefetch(s, *parsed[i].bucket - 1);
 	for (unsigned i = 0; i < good; i++)
-		packet_arrive(s, &looked[i]);
+		packet_arrive(s, &parsed[i]);
 }
 
 void packets_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count)
@@ -225,17 +225,17 @@ void packets_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned coun
 		spent_free(&s->spent);
 }
 
-/* Counting takes a look at the caches of all cores: once in a millisecond, or so many packets. */
-static void pool_look(struct sy_stack *s, unsigned count)
+/* The count reads the caches of all cores: check once per millisecond or POOL_CHECK_PACKETS. */
+static void pool_check(struct sy_stack *s, unsigned count)
 {
 	const struct rte_mempool *pool = s->options.pool;
 	unsigned free;
 
-	s->unlooked += count;
-	if (!s->options.copies || (s->looked_ms == s->now_ms && s->unlooked < POOL_LOOK))
+	s->unchecked += count;
+	if (!s->options.copies || (s->checked_ms == s->now_ms && s->unchecked < POOL_CHECK_PACKETS))
 		return;
-	s->unlooked = 0;
-	s->looked_ms = s->now_ms;
+	s->unchecked = 0;
+	s->checked_ms = s->now_ms;
 	free = rte_mempool_avail_count(pool);
 	s->scarce = free < pool->size / 4;
 	s->very_scarce = free < pool->size / 8;
@@ -244,10 +244,10 @@ static void pool_look(struct sy_stack *s, unsigned count)
 void sy_stack_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count, uint64_t now_ns)
 {
 	stack_time(s, now_ns);
-	pool_look(s, count);
+	pool_check(s, count);
 	if (SY_UNLIKELY(s->ranked != NULL)) {
-		if (packets_are_asked(s)) {
-			packets_wait(s, packet, count);
+		if (packet_hook_in_use(s)) {
+			packets_queue(s, packet, count);
 			return;
 		}
 		for (unsigned i = 0; i < count; i++)

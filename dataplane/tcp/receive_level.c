@@ -4,21 +4,21 @@
 
 #include "receive_level.h"
 
-int receive_levels_init(struct receive_levels *r, uint32_t most)
+int receive_levels_init(struct receive_levels *r, uint32_t max)
 {
 	uint32_t buckets = 64;
 
-	while (buckets < 2 * most)
+	while (buckets < 2 * max)
 		buckets *= 2;
-	*r = (struct receive_levels){.most = most, .mask = buckets - 1};
-	r->cell = malloc(most * sizeof(*r->cell));
+	*r = (struct receive_levels){.max = max, .mask = buckets - 1};
+	r->cell = malloc(max * sizeof(*r->cell));
 	r->last_of_flow = malloc(buckets * sizeof(*r->last_of_flow));
 	if (!r->cell || !r->last_of_flow) {
 		receive_levels_close(r);
 		return -ENOMEM;
 	}
-	for (uint32_t i = 0; i < most; i++)
-		r->cell[i].after = i + 1 < most ? i + 1 : WAITING_NONE;
+	for (uint32_t i = 0; i < max; i++)
+		r->cell[i].after = i + 1 < max ? i + 1 : WAITING_NONE;
 	for (uint32_t i = 0; i < buckets; i++)
 		r->last_of_flow[i] = WAITING_NONE;
 	for (unsigned i = 0; i < SY_PRIORITIES; i++)
@@ -108,10 +108,9 @@ void receive_levels_close(struct receive_levels *r)
 	*r = (struct receive_levels){0};
 }
 
-/* ---- in and out ------------------------------------------------------------------------------ */
+/* ---- enqueue and dequeue --------------------------------------------------------------------- */
 
-/* The flow's packets that are less urgent are the last ones of it: up they go, the first one of
- * them first. */
+/* Raises the flow's less urgent packets, which are its last ones, oldest first. */
 static void flow_rise(struct receive_levels *r, uint32_t flow, unsigned level)
 {
 	uint32_t at = r->last_of_flow[flow & r->mask], first = WAITING_NONE;
@@ -139,10 +138,10 @@ struct rte_mbuf *receive_level_add(struct receive_levels *r, struct rte_mbuf *m,
 
 	if (r->count > 0)
 		flow_rise(r, flow, level);
-	/* Each has a buffer at least: where there is room for buffers, there is a cell. */
-	if (r->buffers + m->nb_segs > r->most) {
+	/* Each packet has at least one buffer, so a free buffer implies a free cell. */
+	if (r->buffers + m->nb_segs > r->max) {
 		unsigned lowest = r->used ? 31 - (unsigned)__builtin_clz(r->used) : 0;
-		if (lowest <= level || m->nb_segs > r->most) {
+		if (lowest <= level || m->nb_segs > r->max) {
 			r->dropped[level]++;
 			return m;
 		}

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- *     none ──loss──▶ fast ────────────┐
- *      │ ──ECE───▶ ECN ───────────────┤ all that was sent before is acknowledged, or the loss
- *      └─time-out─▶ time-out ─────────┘ proves to be none ──▶ none
+ * States of recovery:
  *
- * In `fast` and `ECN` proportional rate reduction lets bytes go, in the others the window does.
+ *     none ──loss──▶ fast ────────────┐
+ *      │ ──ECE───▶ ECN ───────────────┤ all data sent before is acknowledged, or the loss
+ *      └─RTO──▶ time-out ─────────────┘ was spurious ──▶ none
+ *
+ * In `fast` and `ECN`, proportional rate reduction limits what is sent; otherwise the window does.
  */
 #include "recovery.h"
 #include "emit.h"
@@ -27,7 +29,7 @@ uint32_t recovery_room(const struct sy_stack *s, const struct connection *c)
 
 	if (is_rated(c))
 		return c->allowance;
-	/* After a time-out the first segment goes whatever else may be under way. */
+	/* After an RTO the first segment is sent, whatever is in flight. */
 	return room > c->allowance ? room : c->allowance;
 }
 
@@ -39,15 +41,15 @@ void recovery_sent(struct sy_stack *s, struct connection *c, uint32_t bytes)
 	congestion_sent(&c->congestion, c->snd_nxt - c->snd_una);
 }
 
-/* ---- begin and end --------------------------------------------------------------------------- */
+/* ---- begin ----------------------------------------------------------------------------------- */
 
-/* delivered: by the ACK that begins it. */
+/* delivered: by the ACK that begins recovery. */
 static void recovery_begin(struct sy_stack *s, struct connection *c, enum recovery kind,
                            uint32_t delivered)
 {
 	union flight *f = flight_of(s, c);
 	uint32_t flight = c->snd_nxt - c->snd_una;
-	/* RecoverFS (RFC 9937): what had been delivered before this ACK is no part of it. */
+	/* RecoverFS (RFC 9937): excludes what was delivered before this ACK. */
 	uint32_t under_way = sent_in_flight(&f->sent) + f->sent.lost + delivered;
 
 	path_probe_forget(c);
@@ -56,42 +58,41 @@ static void recovery_begin(struct sy_stack *s, struct connection *c, enum recove
 	c->flags |= C_UNDO;
 	congestion_reduce(&c->congestion, flight, time_ms64(s));
 	prr_begin(&f->prr, under_way, c->congestion.ssthresh);
-	c->allowance = c->mss;       /* the first segment goes at once */
-	if (c->flags & C_TAIL_TIMER) /* RFC 8985 7.2: a recovery needs no probe */
+	c->allowance = c->mss;       /* the first segment is sent at once */
+	if (c->flags & C_TAIL_TIMER) /* RFC 8985 7.2: no tail loss probe during recovery */
 		timer_retransmit_set(s, c);
 	if (c->flags & C_ECN)
-		c->flags |= C_TELL_CWR;
+		c->flags |= C_SEND_CWR;
 	if (kind == RECOVERY_FAST)
 		s->counters.recoveries++;
 	if (s->priority)
 		priority_lost(s, c);
-	connection_wants(s, c);
+	connection_schedule(s, c);
 }
 
-/* ---- F-RTO --------------------------------------------------------------------------------------
- */
+/* ---- F-RTO ----------------------------------------------------------------------------------- */
 
-/* RFC 5682 2.1, step 1: not for what an earlier time-out has sent again already. */
+/* RFC 5682 2.1, step 1: not if an earlier RTO retransmitted this data. */
 static bool frto_may(const struct connection *c, bool repeated)
 {
 	return !repeated && c->recovery != RECOVERY_TIMEOUT && c->state >= SY_STACK_ESTABLISHED &&
 	       c->snd_wnd > 0;
 }
 
-/* The first ACK after the time-out has acknowledged a part: without timestamps it may answer either
- * transmission. Two new segments bring another one, as nothing else is sent again before: step 2b.
- * Without new bytes, or a window for them, recovery is the usual one. */
+/* Step 2b: the first ACK after the RTO was partial. Without timestamps it may answer either
+ * transmission, so send two new segments and no retransmission until the next ACK. Without new data
+ * or window, use conventional recovery. */
 static void frto_probe(struct sy_stack *s, struct connection *c)
 {
 	union flight *f = flight_of(s, c);
 
-	f->sent.frto = f->sent.lost > 0 && emit_waiting(c) > 0 ? FRTO_SECOND : FRTO_NONE;
+	f->sent.frto = f->sent.lost > 0 && emit_backlog(c) > 0 ? FRTO_SECOND : FRTO_NONE;
 	if (f->sent.frto == FRTO_SECOND)
 		c->allowance = 2 * c->mss;
 }
 
-/* It was none: what is lost is sent again, in slow start. A duplicate ACK answers one of the two
- * new segments, which leave room for no other one: step 3a. */
+/* Step 3a: the RTO was genuine; retransmit in slow start. A duplicate ACK was caused by one of the
+ * two new segments, which leave no room for another. */
 static void frto_end(struct sy_stack *s, struct connection *c, bool duplicate)
 {
 	struct sent *sent = &flight_of(s, c)->sent;
@@ -102,7 +103,7 @@ static void frto_end(struct sy_stack *s, struct connection *c, bool duplicate)
 	c->allowance = 0;
 }
 
-/* After an ACK that has not shown the time-out to be spurious. */
+/* Processes an ACK that does not prove the RTO spurious. */
 static void frto_acked(struct sy_stack *s, struct connection *c, const struct sent_news *news)
 {
 	const struct sent *sent = &flight_of(s, c)->sent;
@@ -125,8 +126,7 @@ bool recovery_holds(struct sy_stack *s, struct connection *c, bool may_new)
 	return false;
 }
 
-/* ---- the end ------------------------------------------------------------------------------------
- */
+/* ---- end ------------------------------------------------------------------------------------- */
 
 static void recovery_end(struct sy_stack *s, struct connection *c)
 {
@@ -138,7 +138,7 @@ static void recovery_end(struct sy_stack *s, struct connection *c)
 	sent_recovered(&flight_of(s, c)->sent);
 }
 
-/* What was taken for a loss had only been late. */
+/* The loss was spurious: restores the window. */
 static void recovery_undo(struct sy_stack *s, struct connection *c)
 {
 	if (!(c->flags & C_UNDO) || c->recovery == RECOVERY_ECN)
@@ -149,7 +149,7 @@ static void recovery_undo(struct sy_stack *s, struct connection *c)
 	recovery_end(s, c);
 }
 
-/* ---- what happens ---------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static void look(struct sy_stack *s, struct connection *c, uint32_t delivered)
 {
@@ -169,7 +169,7 @@ static void look(struct sy_stack *s, struct connection *c, uint32_t delivered)
 		                  : 0);
 	if (lost == 0)
 		return;
-	connection_wants(s, c);
+	connection_schedule(s, c);
 	if (c->recovery == RECOVERY_NONE && !path_probe_lost(s, c))
 		recovery_begin(s, c, RECOVERY_FAST, delivered);
 }
@@ -188,8 +188,8 @@ uint32_t recovery_duplicate(struct sy_stack *s, struct connection *c)
 		c->duplicates++;
 	if (c->recovery == RECOVERY_TIMEOUT && f->sent.frto != FRTO_NONE)
 		frto_end(s, c, true);
-	connection_wants(s, c); /* limited transmit (RFC 3042) */
-	/* RFC 6582 3.2, step 2: not again for what one recovery was about. */
+	connection_schedule(s, c); /* limited transmit (RFC 3042) */
+	/* RFC 6582 3.2, step 2: one recovery per window of data. */
 	if (c->duplicates != DUPLICATES || c->recovery != RECOVERY_NONE ||
 	    sy_seq_before(c->snd_una, c->recover))
 		return bytes;
@@ -199,7 +199,7 @@ uint32_t recovery_duplicate(struct sy_stack *s, struct connection *c)
 	return bytes;
 }
 
-/* RFC 6582 3.2, step 3: a partial acknowledgement shows the next loss. */
+/* RFC 6582 3.2, step 3: a partial ACK reveals the next loss. */
 static void partial(struct sy_stack *s, struct connection *c)
 {
 	if (!(c->flags & C_SACK) && c->recovery == RECOVERY_FAST)
@@ -228,7 +228,7 @@ void recovery_acked(struct sy_stack *s, struct connection *c, const struct sent_
 		c->duplicates = 0;
 	if (news->undone || news->spurious || news->original)
 		recovery_undo(s, c);
-	if (news->spurious) /* what was larger has arrived, too; of a duplicate that is not sure */
+	if (news->spurious) /* larger packets arrived as well; a duplicate is no proof */
 		path_late(s, c);
 	if (c->recovery != RECOVERY_NONE && !sy_seq_before(c->snd_una, c->recover))
 		recovery_end(s, c);
@@ -245,9 +245,9 @@ void recovery_acked(struct sy_stack *s, struct connection *c, const struct sent_
 	if (is_rated(c))
 		c->allowance = prr_acked(&f->prr, news->delivered, sent_in_flight(&f->sent), c->mss,
 		                         progress && f->sent.lost <= lost);
-	else if (progress && !rated) /* the ACK that ends recovery adds nothing */
+	else if (progress && !rated) /* the ACK that ends recovery does not grow the window */
 		window_grow(s, c, news);
-	connection_wants(s, c);
+	connection_schedule(s, c);
 }
 
 void recovery_timed_out(struct sy_stack *s, struct connection *c)
@@ -258,7 +258,8 @@ void recovery_timed_out(struct sy_stack *s, struct connection *c)
 	path_probe_forget(c);
 	f->sent.frto = frto_may(c, repeated) ? FRTO_FIRST : FRTO_NONE;
 	sent_timed_out(&f->sent, &s->sent, &c->rtt, c->mss, repeated, s->now_ns);
-	if (c->state < SY_STACK_ESTABLISHED) /* RFC 5681 3.1: no more than a smaller begin */
+	if (c->state <
+	    SY_STACK_ESTABLISHED) /* RFC 5681 3.1: a lost SYN reduces the initial window */
 		c->congestion.window = c->mss;
 	else
 		congestion_timed_out(&c->congestion, c->snd_nxt - c->snd_una, repeated,
@@ -269,5 +270,5 @@ void recovery_timed_out(struct sy_stack *s, struct connection *c)
 	c->allowance = c->mss;
 	c->duplicates = 0;
 	if (c->flags & C_ECN)
-		c->flags |= C_TELL_CWR;
+		c->flags |= C_SEND_CWR;
 }

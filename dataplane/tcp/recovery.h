@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Loss: when recovery begins and ends, and what the window is meanwhile (RFC 6675, RFC 6582,
- * RFC 8985, RFC 6937, RFC 3168). */
+/* Loss recovery: its begin and end, and the window meanwhile (RFC 6675, RFC 6582, RFC 8985, RFC
+ * 6937, RFC 3168). */
 #ifndef RECOVERY_H
 #define RECOVERY_H
 
@@ -12,22 +12,22 @@
 struct sy_stack;
 struct connection;
 
-/* Bytes that may be sent now. */
+/* Returns how many bytes may be sent now. */
 uint32_t recovery_room(const struct sy_stack *s, const struct connection *c);
-/* Nothing is sent again until the next ACK, but new segments: F-RTO (RFC 5682 2.1). may_new: one
- * may go now; without any, recovery is the usual one. */
+/* F-RTO (RFC 5682 2.1): returns true if only new segments may be sent until the next ACK. may_new:
+ * one may be sent; without any, falls back to conventional recovery. */
 bool recovery_holds(struct sy_stack *s, struct connection *c, bool may_new);
-/* Bytes were sent, new or again. */
+/* Accounts for sent bytes, new or retransmitted. */
 void recovery_sent(struct sy_stack *s, struct connection *c, uint32_t bytes);
 
-/* What an acknowledgement meant. ece: the peer tells of congestion. */
+/* Processes the result of an ACK. ece: it carried ECE. */
 void recovery_acked(struct sy_stack *s, struct connection *c, const struct sent_news *news,
                     bool ece);
-/* A duplicate of a peer without SACK. Returns the bytes that count as delivered. */
+/* Processes a duplicate ACK without SACK. Returns the bytes counted as delivered. */
 uint32_t recovery_duplicate(struct sy_stack *s, struct connection *c);
-/* Looks for losses now. */
+/* Runs loss detection. */
 void recovery_look(struct sy_stack *s, struct connection *c);
-/* The retransmission time is over. */
+/* The retransmission timer fired. */
 void recovery_timed_out(struct sy_stack *s, struct connection *c);
 
 #endif

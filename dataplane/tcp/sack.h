@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-#define SACK_BLOCKS 4 /* an option holds no more: RFC 2018, 3 */
+#define SACK_BLOCKS 4 /* limit of the option: RFC 2018, 3 */
 
-/* Sequence numbers from `from` on, before `to`. */
+/* Sequence numbers [from, to). */
 struct sack_block {
 	uint32_t from, to;
 };

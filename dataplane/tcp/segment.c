@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads segments and makes them: RFC 9293 3.1, options of RFC 7323 and RFC 2018. */
+/* Parses and builds segments: RFC 9293 3.1, options of RFC 7323 and RFC 2018. */
 #include <arpa/inet.h>
 
 #include <sy_pseudo.h>
@@ -8,8 +8,8 @@
 
 #define TTL           64
 #define IPV4_DF       0x4000
-#define LARGE_BUFFERS 64    /* of a large segment */
-#define DATAGRAM_MOST 65535 /* with its headers, and Ethernet's: what view and IP can say */
+#define LARGE_BUFFERS 64    /* per large segment */
+#define MAX_DATAGRAM  65535 /* with headers and Ethernet's: the limit of struct sy_view and IP */
 #define HEADERS_MOST  (SY_ETH_LEN + 40 + 60)
 
 enum {
@@ -18,7 +18,7 @@ enum {
 	KIND_TIMESTAMPS = 8,
 };
 
-/* ---- reading --------------------------------------------------------------------------------- */
+/* ---- parsing --------------------------------------------------------------------------------- */
 
 static uint32_t number_at(const uint8_t *at)
 {
@@ -27,7 +27,7 @@ static uint32_t number_at(const uint8_t *at)
 	return ntohl(number);
 }
 
-/* Nearly all segments have either no options, or timestamps alone, in this place. */
+/* Fast path: no options, or timestamps alone at the usual position. */
 static bool options_usual(struct segment *seg, const uint8_t *tcp, unsigned header)
 {
 	static const uint8_t usual[4] = {KIND_NOP, KIND_NOP, KIND_TIMESTAMPS, 10};
@@ -76,7 +76,7 @@ void segment_read(struct segment *seg, struct rte_mbuf *m, const struct sy_view 
 	}
 }
 
-/* ---- making ---------------------------------------------------------------------------------- */
+/* ---- building -------------------------------------------------------------------------------- */
 
 static uint8_t *number_put(uint8_t *at, uint32_t number)
 {
@@ -97,9 +97,9 @@ unsigned segment_options_len(const struct segment_plan *plan)
 }
 
 /*
- * Checksums of headers come from the values that they are made of. A load of bytes that several
- * stores have just written waits until these have left the store buffer, and with them all stores
- * before: those into packets that another core had.
+ * Computes checksums from the values, not from the written headers: a wide load of bytes from
+ * several narrow stores cannot be forwarded and would wait until the store buffer has drained, with
+ * stores into packets that another core owned last.
  */
 static inline uint64_t pseudo_sum(const struct sy_tuple *t, unsigned len)
 {
@@ -122,7 +122,7 @@ static uint64_t options_unusual_put(uint8_t *at, const struct segment_plan *plan
 	return sy_csum_sum(begin, (size_t)(at - begin));
 }
 
-/* Returns their sum. */
+/* Writes options and returns their checksum. */
 static inline __attribute__((always_inline)) uint64_t options_put(uint8_t *at,
                                                                   const struct segment_plan *plan)
 {
@@ -173,10 +173,10 @@ ip_put(uint8_t *l3, const struct segment_plan *plan, uint16_t l4_len)
 	memcpy(ip->dst, t->src.b, sizeof(ip->dst));
 }
 
-/* Lengths of headers. */
+/* Header lengths. */
 struct lengths {
 	bool v4;
-	unsigned l3, tcp, all; /* all: with Ethernet's */
+	unsigned l3, tcp, all; /* all: with the Ethernet header */
 };
 
 static inline struct lengths lengths_of(const struct segment_plan *plan)
@@ -189,7 +189,7 @@ static inline struct lengths lengths_of(const struct segment_plan *plan)
 	return l;
 }
 
-/* Into the first bytes of a packet. Inline, as each segment has them. */
+/* Writes the headers. Inline: runs for each segment. */
 static inline __attribute__((always_inline)) void
 headers_put(struct rte_mbuf *m, const struct segment_plan *plan, struct lengths l)
 {
@@ -213,7 +213,7 @@ headers_put(struct rte_mbuf *m, const struct segment_plan *plan, struct lengths 
 	               header.ack + htons((uint16_t)(header.offset << 8 | header.flags)) +
 	               header.window + header.urgent + options_put((uint8_t *)(tcp + 1), plan);
 	*tcp = header;
-	tcp->checksum = sy_csum_fold(sum); /* segment_finish() adds the payload's */
+	tcp->checksum = sy_csum_fold(sum); /* segment_finish() adds the payload */
 	m->hash.usr = t->sport | (uint32_t)t->dport << 16;
 	m->l2_len = SY_ETH_LEN;
 	m->l3_len = l.l3;
@@ -239,9 +239,9 @@ struct rte_mbuf *segment_make(struct rte_mempool *pool, const struct segment_pla
 	return m;
 }
 
-/* ---- making large ones ----------------------------------------------------------------------- */
+/* ---- building large segments ----------------------------------------------------------------- */
 
-/* Pieces begin at even bytes of a buffer: software that cuts (net_tap's) sums the parts of a piece
+/* Pieces must begin at even offsets of a buffer: net_tap's software TSO sums the parts of a piece
  * in two buffers as if both had even lengths. */
 static uint32_t first_room(struct rte_mempool *pool, unsigned headers)
 {
@@ -253,12 +253,12 @@ static uint32_t next_room(struct rte_mempool *pool)
 	return rte_pktmbuf_data_room_size(pool) & ~1u;
 }
 
-uint32_t segment_large_most(struct rte_mempool *pool, unsigned buffers)
+uint32_t segment_max_large(struct rte_mempool *pool, unsigned buffers)
 {
 	if (buffers == 0 || buffers > LARGE_BUFFERS)
 		buffers = LARGE_BUFFERS;
-	uint32_t most = first_room(pool, HEADERS_MOST) + (buffers - 1) * next_room(pool);
-	return most < DATAGRAM_MOST - HEADERS_MOST ? most : DATAGRAM_MOST - HEADERS_MOST;
+	uint32_t max = first_room(pool, HEADERS_MOST) + (buffers - 1) * next_room(pool);
+	return max < MAX_DATAGRAM - HEADERS_MOST ? max : MAX_DATAGRAM - HEADERS_MOST;
 }
 
 struct rte_mbuf *segment_make_large(struct rte_mempool *pool, const struct segment_plan *plan)
@@ -272,7 +272,7 @@ struct rte_mbuf *segment_make_large(struct rte_mempool *pool, const struct segme
 	if (count > LARGE_BUFFERS || rte_pktmbuf_alloc_bulk(pool, m, count))
 		return NULL;
 	for (unsigned i = 0; i < count; i++) {
-		uint32_t most = i == 0 ? first : room, piece = left < most ? left : most;
+		uint32_t max = i == 0 ? first : room, piece = left < max ? left : max;
 		m[i]->data_off = i == 0 ? m[i]->data_off : 0;
 		m[i]->data_len = (uint16_t)(piece + (i == 0 ? headers : 0));
 		m[i]->next = i + 1 < count ? m[i + 1] : NULL;
@@ -292,7 +292,7 @@ void segment_finish_large(struct rte_mbuf *m, const struct segment_plan *plan)
 	struct sy_tcp *tcp = (struct sy_tcp *)(l3 + m->l3_len);
 	bool v4 = m->l3_len == sizeof(struct sy_ipv4);
 
-	/* Of the pseudo-header without its length, which differs from piece to piece. */
+	/* Pseudo-header sum without the length, which differs per piece. */
 	tcp->checksum = sy_csum_fold(pseudo_sum(plan->from_peer, 0));
 	m->tso_segsz = plan->piece;
 	m->ol_flags |= RTE_MBUF_F_TX_TCP_SEG;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sent_range.h"
 
-#define JOIN_PART 128 /* of a round trip */
+#define JOIN_PART 128 /* of the RTT */
 
 void sent_init(struct sent *s, uint32_t first)
 {
@@ -13,14 +13,14 @@ void sent_clear(struct sent *s, struct pool *p)
 	while (s->first) {
 		uint32_t index = s->first;
 		s->first = range_at(p, index)->next;
-		pool_give(p, index);
+		pool_free(p, index);
 	}
 	sent_init(s, s->nxt);
 }
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
-/* Into the sequence order, after `prev`; 0: as the first one. */
+/* Inserts in sequence order, after `prev`; 0: at the front. */
 static void range_insert(struct sent *s, struct pool *p, uint32_t index, uint32_t prev)
 {
 	struct sent_range *r = range_at(p, index);
@@ -46,13 +46,13 @@ void range_remove(struct sent *s, struct pool *p, uint32_t index)
 	if (s->lost_at == index)
 		s->lost_at = r->next;
 	s->ranges--;
-	pool_give(p, index);
+	pool_free(p, index);
 }
 
-uint32_t range_split(struct sent *s, struct pool *p, uint32_t index, uint32_t at, uint32_t most)
+uint32_t range_split(struct sent *s, struct pool *p, uint32_t index, uint32_t at, uint32_t max)
 {
 	struct sent_range *r = range_at(p, index);
-	uint32_t second = range_may(s, p, most) ? pool_take(p) : POOL_NONE;
+	uint32_t second = range_may(s, p, max) ? pool_alloc(p) : POOL_NONE;
 	if (second == POOL_NONE)
 		return 0;
 	*range_at(p, second) = *r;
@@ -71,7 +71,7 @@ static bool alike(const struct sent_range *a, const struct sent_range *b)
 	return a->marks == b->marks && a->sent_ns == b->sent_ns;
 }
 
-/* The second of two neighbours goes into the first. */
+/* Merges the second of two neighbours into the first. */
 static void range_absorb(struct sent *s, struct pool *p, uint32_t index, uint32_t second)
 {
 	struct sent_range *r = range_at(p, index), *gone = range_at(p, second);
@@ -102,7 +102,7 @@ static uint32_t distance(uint32_t a, uint32_t b)
 	return sy_seq_before(a, b) ? b - a : a - b;
 }
 
-/* Where to begin: at an end, or one of near[], whose number it tells. */
+/* Returns where to start a search: at an end, or at one of near[], whose index it sets. */
 static uint32_t nearest(const struct sent *s, const struct pool *p, uint32_t number,
                         unsigned *which)
 {
@@ -129,7 +129,7 @@ uint32_t range_find(const struct sent *s, const struct pool *p, uint32_t number,
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* More behind the last range, which is in flight. */
+/* Extends the last range, which is in flight. */
 static void last_extend(struct sent *s, struct pool *p, uint32_t bytes, uint64_t now_ns)
 {
 	struct sent_range *last = range_at(p, s->last);
@@ -147,17 +147,17 @@ bool sent_add(struct sent *s, struct pool *p, uint32_t bytes, uint64_t now_ns)
 	struct sent_range *last = s->last ? range_at(p, s->last) : NULL;
 	bool plain = last && !(last->marks & ~SENT_BLURRED);
 
-	/* Unless another range was sent in between: it would seem to be the earlier one. */
+	/* Not if another range was sent in between: it would appear to be the earlier one. */
 	bool soon = s->latest == s->last &&
 	            now_ns - s->joined_ns < (uint64_t)s->rack_us * 1000 / JOIN_PART;
 
-	/* What was sent before a time-out, and after it, says different things. */
+	/* Data sent before and after an RTO is different evidence. */
 	bool apart = s->timed_out && s->nxt == s->timed_out_to;
 	if (plain && !apart && (soon || last->sent_ns == now_ns)) {
 		last_extend(s, p, bytes, now_ns);
 		return true;
 	}
-	uint32_t index = range_may(s, p, SENT_RANGES) ? pool_take(p) : POOL_NONE;
+	uint32_t index = range_may(s, p, SENT_RANGES) ? pool_alloc(p) : POOL_NONE;
 	if (index == POOL_NONE) {
 		if (!plain)
 			return false;
@@ -179,20 +179,20 @@ void sent_blur(struct sent *s, struct pool *p)
 	range_at(p, s->last)->marks |= SENT_BLURRED;
 }
 
-/* A whole range. */
-static void range_again(struct sent *s, struct pool *p, uint32_t index, uint64_t now_ns)
+/* Retransmits a whole range. */
+static void range_resend(struct sent *s, struct pool *p, uint32_t index, uint64_t now_ns)
 {
 	struct sent_range *r = range_at(p, index);
 	range_uncount(s, p, index);
-	r->marks = SENT_AGAIN;
+	r->marks = SENT_RETRANSMITTED;
 	r->sent_ns = now_ns;
 	time_insert(s, p, index, s->latest);
 	s->again += range_bytes(r);
 }
 
-void sent_again(struct sent *s, struct pool *p, uint32_t from, uint32_t to, uint64_t now_ns)
+void sent_retransmitted(struct sent *s, struct pool *p, uint32_t from, uint32_t to, uint64_t now_ns)
 {
-	const uint32_t most = SENT_RANGES + SENT_RANGES_AGAIN;
+	const uint32_t max = SENT_RANGES + SENT_RANGES_AGAIN;
 	if (s->again_ns == 0) {
 		s->again_ns = now_ns;
 		s->again_from = s->una;
@@ -211,15 +211,15 @@ void sent_again(struct sent *s, struct pool *p, uint32_t from, uint32_t to, uint
 			index = r->next;
 			continue;
 		}
-		/* Where no cell is left, the whole range counts as sent: its rest is found to be
-		 * lost a round trip later. */
+		/* Without a free cell, the whole range is marked as sent; the rest is found lost a
+		 * round trip later. */
 		if (sy_seq_before(r->from, from)) {
-			uint32_t second = range_split(s, p, index, from, most);
+			uint32_t second = range_split(s, p, index, from, max);
 			index = second ? second : index;
 		}
 		if (sy_seq_before(to, range_at(p, index)->to))
-			range_split(s, p, index, to, most);
-		range_again(s, p, index, now_ns);
+			range_split(s, p, index, to, max);
+		range_resend(s, p, index, now_ns);
 		index = range_at(p, range_join(s, p, index))->next;
 	}
 }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What an ACK says of the ranges: RFC 2018, 2883, 6675; RFC 8985, 6.2, steps 1 to 3, and 7.4. */
+/* Processing of ACKs: RFC 2018, 2883, 6675; RFC 8985 6.2 steps 1 to 3, and 7.4. */
 #include "sent_range.h"
 
 #define WIDENED_MOST 250
 #define PERSIST      16 /* recoveries */
 
-/* An ACK on its way through the ranges. */
+/* An ACK being applied to ranges. */
 struct acking {
 	struct sent *s;
 	struct pool *p;
 	const struct sent_ack *in;
 	struct sent_news *news;
 	uint32_t least_us; /* RACK.min_RTT */
-	uint32_t sack_us;  /* a sample of SACKed data, which counts where there is no other */
-	bool again;        /* SND.UNA passed data that was sent again */
+	uint32_t sack_us;  /* RTT sample of SACKed data, used if there is no other */
+	bool again;        /* retransmitted data was cumulatively acknowledged */
 };
 
-/* ---- one range arrived ----------------------------------------------------------------------- */
+/* ---- delivery of a range --------------------------------------------------------------------- */
 
 static void sample(struct acking *a, uint32_t us, bool cumulative)
 {
@@ -26,13 +26,13 @@ static void sample(struct acking *a, uint32_t us, bool cumulative)
 		a->news->least_us = us;
 }
 
-/* RFC 8985, 6.2, step 2. A retransmission that comes back too early is the original's ACK. */
+/* RFC 8985 6.2 step 2: an ACK of a retransmission within min_RTT is ambiguous. */
 static void rack_update(struct acking *a, const struct sent_range *r, uint32_t to, uint32_t us)
 {
 	struct sent *s = a->s;
 	if (r->marks & SENT_BLURRED)
 		return;
-	if (r->marks & SENT_AGAIN) {
+	if (r->marks & SENT_RETRANSMITTED) {
 		if (a->in->echo_ns && r->sent_ns >= a->in->echo_ns)
 			return;
 		if (us < a->least_us)
@@ -45,25 +45,25 @@ static void rack_update(struct acking *a, const struct sent_range *r, uint32_t t
 	}
 }
 
-/* RFC 3522, 3.2: it was sent again in this recovery, and what arrived was sent before. */
+/* RFC 3522 3.2 (Eifel): retransmitted in this recovery, but the echo is from the original. */
 static bool eifel(const struct sent *s, const struct sent_range *r, uint64_t echo_ns)
 {
 	return !(r->marks & SENT_BLURRED) && echo_ns && s->again_ns && r->sent_ns >= s->again_ns &&
 	       echo_ns <= s->again_ns;
 }
 
-/* Bytes of a range, up to `to`, arrived; they were not known to have. */
+/* Processes the first delivery of bytes of a range, up to `to`. */
 static void deliver(struct acking *a, const struct sent_range *r, uint32_t to, bool cumulative)
 {
 	struct sent *s = a->s;
 	uint64_t ns = a->in->now_ns - r->sent_ns;
-	uint32_t us = ns == 0 ? 1 : ns > RTT_MOST_US * 1000ull ? RTT_MOST_US : (ns + 999) / 1000;
-	bool once = !(r->marks & SENT_AGAIN);
+	uint32_t us = ns == 0 ? 1 : ns > MAX_RTT_US * 1000ull ? MAX_RTT_US : (ns + 999) / 1000;
+	bool once = !(r->marks & SENT_RETRANSMITTED);
 	bool before = sy_seq_before(r->from, s->timed_out_to);
 
 	a->news->delivered += to - r->from;
-	/* What was sent before a time-out may have been SACKed long ago, by an ACK that was lost,
-	 * also if the time-out has proved to be in vain since. */
+	/* Data sent before an RTO may have been SACKed long ago by a lost ACK: no sample, even if
+	 * the RTO proved spurious since. */
 	if (once && !(r->marks & SENT_BLURRED) && (cumulative || !(s->blurs && before)))
 		sample(a, us, cumulative);
 	/* RFC 8985, 6.2, step 3 */
@@ -92,7 +92,7 @@ static void advance(struct acking *a)
 		struct sent_range *r = range_at(a->p, index);
 		uint32_t to = sy_seq_before(ack, r->to) ? ack : r->to;
 		if (!(r->marks & SENT_SACKED)) {
-			a->again |= r->marks & SENT_AGAIN;
+			a->again |= r->marks & SENT_RETRANSMITTED;
 			deliver(a, r, to, true);
 		}
 		if (to == r->to) {
@@ -109,15 +109,15 @@ static void advance(struct acking *a)
 	s->una = ack;
 	if (sy_seq_before(s->fack, ack))
 		s->fack = ack;
-	/* A hole was filled: what lies behind it may have arrived long before, and says neither how
-	 * long a round trip takes nor that the time-out was in vain. */
+	/* A retransmission filled a hole: data behind it may have arrived long before, so it yields
+	 * no RTT sample and no evidence about the RTO. */
 	if (a->again) {
 		a->news->rtt_us = a->news->least_us = 0;
 		a->news->original = false;
 	}
 }
 
-/* Peers without SACK: the ACK of a hole; the rest is what duplicate ACKs have stood for. */
+/* Without SACK: subtracts what duplicate ACKs have already counted. */
 static void guess_less(struct acking *a)
 {
 	struct sent *s = a->s;
@@ -132,17 +132,17 @@ static void guess_less(struct acking *a)
 uint32_t sent_duplicate(struct sent *s, uint16_t mss)
 {
 	uint32_t all = s->nxt - s->una, first = s->lost > mss ? s->lost : mss;
-	uint32_t most = all > first ? all - first : 0;
+	uint32_t max = all > first ? all - first : 0;
 	uint32_t before = s->guessed;
-	if (before >= most)
+	if (before >= max)
 		return 0;
-	s->guessed = before + mss < most ? before + mss : most;
+	s->guessed = before + mss < max ? before + mss : max;
 	return s->guessed - before;
 }
 
 /* ---- SACK ------------------------------------------------------------------------------------ */
 
-/* What of a range lies in a block gets its mark. Returns the range after which to go on. */
+/* SACKs the part of a range within a block. Returns the range to continue with. */
 static uint32_t range_sack(struct acking *a, uint32_t index, const struct sack_block *b)
 {
 	struct sent *s = a->s;
@@ -177,7 +177,7 @@ static void sack(struct acking *a, struct sack_block b)
 	unsigned which;
 	uint32_t index = range_find(s, a->p, b.from, SENT_STEPS, &which);
 	bool found = range_holds(range_at(a->p, index), b.from);
-	/* Too far from both ends: the way is remembered, for the block will be told again. */
+	/* Too far from both ends: remember the position, as the block will be reported again. */
 	if (which == SENT_NEAR && !found)
 		which = s->near_turn ^= 1;
 	if (which < SENT_NEAR)
@@ -190,7 +190,7 @@ static void sack(struct acking *a, struct sack_block b)
 	}
 }
 
-/* In sequence order: what one ACK tells of has no order of arrival. */
+/* In sequence order: an ACK contains no order of arrival. */
 static void sack_all(struct acking *a, unsigned first)
 {
 	struct sack_block sorted[SACK_BLOCKS];
@@ -205,7 +205,7 @@ static void sack_all(struct acking *a, unsigned first)
 		sack(a, sorted[n]);
 }
 
-/* RFC 2883, 4: the first block tells of a duplicate if it is acknowledged, or in the second. */
+/* RFC 2883 4: the first block is a D-SACK if it is acknowledged or contained in the second. */
 static bool is_dsack(const struct sent_ack *in, uint32_t una)
 {
 	const struct sack_block *b = in->blocks;
@@ -217,7 +217,7 @@ static bool is_dsack(const struct sent_ack *in, uint32_t una)
 	       !sy_seq_before(b[1].to, b->to);
 }
 
-/* What was sent again arrived twice. Once all of it did, nothing had been lost. */
+/* Counts D-SACKed retransmissions: if all were, nothing had been lost. */
 static void dsack_note(struct acking *a)
 {
 	struct sent *s = a->s;
@@ -230,9 +230,9 @@ static void dsack_note(struct acking *a)
 	a->news->undone = s->again == 0;
 }
 
-/* ---- what follows ---------------------------------------------------------------------------- */
+/* ---- consequences ---------------------------------------------------------------------------- */
 
-/* RFC 8985, 7.4.2; true: the D-SACK is that of the probe. */
+/* RFC 8985 7.4.2. Returns true if the D-SACK is for the probe. */
 static bool probe_check(struct acking *a)
 {
 	struct sent *s = a->s;
@@ -250,7 +250,7 @@ static bool probe_check(struct acking *a)
 	return twice && s->probe_again;
 }
 
-/* RFC 8985, 6.2, step 4: a D-SACK widens the reordering window, once in a round trip. */
+/* RFC 8985 6.2 step 4: a D-SACK widens the reordering window, once per round trip. */
 static void window_widen(struct sent *s, bool dsack)
 {
 	if (s->in_dsack_round && !sy_seq_before(s->una, s->dsack_round))
@@ -266,7 +266,7 @@ static void window_widen(struct sent *s, bool dsack)
 void sent_acked(struct sent *s, struct pool *p, const struct rtt *r, const struct sent_ack *in,
                 struct sent_news *news)
 {
-	struct acking a = {.s = s, .p = p, .in = in, .news = news, .least_us = rtt_least_us(r)};
+	struct acking a = {.s = s, .p = p, .in = in, .news = news, .least_us = rtt_min_us(r)};
 	bool dsack = is_dsack(in, s->una);
 
 	*news = (struct sent_news){0};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is lost, and when to look: RFC 8985, 6.2, steps 4 and 5, 6.3 and 7.2. What was not, after
- * all: RFC 4015, 3.2. */
+/* Loss detection (RFC 8985 6.2 steps 4 and 5, 6.3, 7.2) and its reversal (RFC 4015 3.2). */
 #include "sent_range.h"
 
 #define DUPLICATES 3 /* DupThresh: RFC 5681, 3.2 */
@@ -9,10 +8,10 @@
 
 uint64_t reordering_window(const struct sent *s, const struct rtt *r, uint16_t mss, bool recovering)
 {
-	/* DupThresh by bytes, as in RFC 6675, 4, IsLost() */
+	/* DupThresh by bytes: RFC 6675 4, IsLost() */
 	if (!s->reordered && (recovering || s->sacked > (DUPLICATES - 1) * (uint32_t)mss))
 		return 0;
-	uint64_t us = (uint64_t)s->widened * rtt_least_us(r) / 4;
+	uint64_t us = (uint64_t)s->widened * rtt_min_us(r) / 4;
 	return 1000 * (us < rtt_smoothed_us(r) ? us : rtt_smoothed_us(r));
 }
 
@@ -30,12 +29,12 @@ uint32_t sent_detect(struct sent *s, struct pool *p, const struct rtt *r, uint16
 		if (range->sent_ns > s->rack_ns || steps == 0)
 			break;
 		if (!sent_after(s->rack_ns, s->rack_to, range->sent_ns, range->to)) {
-			steps--; /* sent in the same burst, but later */
+			steps--; /* later in the same burst */
 			continue;
 		}
 		if (range->sent_ns + patience > now_ns) {
-			/* The first one to wait for. The RFC waits for the last one; this timer's
-			 * ticks gather them as well. */
+			/* The earliest deadline. The RFC uses the latest; the wheel's ticks
+			 * coalesce them as well. */
 			*look_ns = range->sent_ns + patience;
 			break;
 		}
@@ -54,15 +53,15 @@ uint32_t sent_first_lost(struct sent *s, struct pool *p, uint16_t mss)
 	return range_bytes(range_at(p, s->first));
 }
 
-/* ---- the retransmission time-out ------------------------------------------------------------- */
+/* ---- RTO ------------------------------------------------------------------------------------- */
 
-/* The peer may have dropped what it had SACKed: RFC 2018, 8. */
+/* Reneging: the peer may have discarded SACKed data (RFC 2018 8). */
 static void forget(struct sent *s, struct pool *p)
 {
 	for (uint32_t index = s->first; index; index = range_at(p, index)->next) {
 		struct sent_range *r = range_at(p, index);
 		if (r->marks & SENT_SACKED)
-			r->marks |= SENT_BLURRED; /* joined from ranges of several times */
+			r->marks |= SENT_BLURRED; /* merged from several transmission times */
 		range_lose(s, p, index);
 	}
 	s->fack = s->una;
@@ -92,10 +91,11 @@ void sent_timed_out(struct sent *s, struct pool *p, const struct rtt *r, uint16_
 	}
 }
 
-/* ---- none was -------------------------------------------------------------------------------- */
+/* ---- spurious losses ------------------------------------------------------------------------- */
 
-/* The range after which one of this time has its place in the order of sending; 0: none. near:
- * where to begin. Ranges come in sequence order, in which they were mostly sent. */
+/* Returns the range after which a range of this time belongs in the order of transmission; 0: at
+ * the front. near: where to start; ranges come in sequence order, which is mostly the order of
+ * transmission. */
 static uint32_t time_place(const struct sent *s, const struct pool *p, const struct sent_range *r,
                            uint32_t near)
 {
@@ -125,8 +125,8 @@ void sent_found(struct sent *s, struct pool *p)
 		near = index;
 	}
 	s->lost_at = 0;
-	/* ACKs that seemed to answer what was sent again after a time-out were for what was sent
-	 * before: by their times all of it would be lost again. */
+	/* ACKs attributed to retransmissions were of the originals: by their times everything would
+	 * be marked lost again. */
 	if (s->timed_out)
 		s->rack_ns = 0;
 }

@@ -22,13 +22,13 @@ static inline bool range_in_flight(const struct sent_range *r)
 	return !(r->marks & (SENT_SACKED | SENT_LOST));
 }
 
-/* Whether what ends at `to` was sent after what ends at `than_to`: RFC 8985, 6.2, step 2. */
+/* RFC 8985 6.2 step 2: data ending at `to` was sent after data ending at `than_to`. */
 static inline bool sent_after(uint64_t ns, uint32_t to, uint64_t than_ns, uint32_t than_to)
 {
 	return ns > than_ns || (ns == than_ns && sy_seq_before(than_to, to));
 }
 
-/* Into the order of sending, after `sooner`; 0: as the first one. */
+/* Inserts in the order of transmission, after `sooner`; 0: at the front. */
 static inline void time_insert(struct sent *s, struct pool *p, uint32_t index, uint32_t sooner)
 {
 	struct sent_range *r = range_at(p, index);
@@ -46,7 +46,7 @@ static inline void time_remove(struct sent *s, struct pool *p, uint32_t index)
 	r->later = r->sooner = 0;
 }
 
-/* What a range counts for ends: it is about to get another mark, or to go. */
+/* Subtracts a range from the counters, before its mark changes or it is removed. */
 static inline void range_uncount(struct sent *s, struct pool *p, uint32_t index)
 {
 	struct sent_range *r = range_at(p, index);
@@ -71,25 +71,24 @@ static inline void range_lose(struct sent *s, struct pool *p, uint32_t index)
 	s->lost += range_bytes(r);
 }
 
-/* One more range? The pool is shared: its last quarter is for connections that have few ranges, so
- * that peers that make many by what they SACK cannot stop the others. */
-static inline bool range_may(const struct sent *s, const struct pool *p, uint32_t most)
+/* Returns true if a range may be allocated. The pool is shared: its last quarter is reserved for
+ * connections with few ranges, so that peers cannot starve others by their SACKs. */
+static inline bool range_may(const struct sent *s, const struct pool *p, uint32_t max)
 {
-	return s->ranges < most && (s->ranges < SENT_RANGES_SURE || pool_left(p) > p->count / 4);
+	return s->ranges < max && (s->ranges < SENT_RANGES_SURE || pool_left(p) > p->count / 4);
 }
 
-/* A range that counts for nothing goes. */
+/* Removes a range that is in no counter. */
 void range_remove(struct sent *s, struct pool *p, uint32_t index);
 
-/* Cuts a range in two, and returns the second part; 0: there is no cell, or there are as many as
- * `most` already. */
-uint32_t range_split(struct sent *s, struct pool *p, uint32_t index, uint32_t at, uint32_t most);
+/* Splits a range and returns the second part; 0: no free cell, or `max` ranges. */
+uint32_t range_split(struct sent *s, struct pool *p, uint32_t index, uint32_t at, uint32_t max);
 
-/* Joins a range with its neighbours, where they are alike; returns the one that holds it. */
+/* Merges a range with equal neighbours. Returns the resulting range. */
 uint32_t range_join(struct sent *s, struct pool *p, uint32_t index);
 
-/* The range that holds a number from SND.UNA to SND.NXT - 1, or the last one of so many steps
- * towards it. which: of near[], where the search began; SENT_NEAR: at an end. */
+/* Returns the range that contains a sequence number, or the last one within the allowed steps.
+ * which: the entry of near[] where the search began; SENT_NEAR: an end. */
 uint32_t range_find(const struct sent *s, const struct pool *p, uint32_t number, uint32_t steps,
                     unsigned *which);
 
@@ -98,7 +97,7 @@ static inline bool range_holds(const struct sent_range *r, uint32_t number)
 	return number - r->from < r->to - r->from;
 }
 
-/* What RACK lets pass by: RFC 8985, 6.2, step 4. In nanoseconds. */
+/* The reordering window in ns (RFC 8985 6.2 step 4). */
 uint64_t reordering_window(const struct sent *s, const struct rtt *r, uint16_t mss,
                            bool recovering);
 

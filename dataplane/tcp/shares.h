@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which level is next: the most urgent one that has something; or one whose share was withheld for
- * so long that a whole event is missing (docs/design/0045-priorities.md, "Events").
+ * Selects the next level: the most urgent one with events, or one whose withheld share amounts to a
+ * whole event (docs/design/0045-priorities.md, "Events").
  */
 #ifndef TCP_SHARES_H
 #define TCP_SHARES_H
@@ -11,16 +11,16 @@
 
 #include <sy_hook_program.h>
 
-#define SHARES_WHOLE 100 /* percent: an event */
-#define SHARES_MOST  (SY_PRIORITIES * SHARES_WHOLE)
+#define SHARES_WHOLE 100 /* percent: one event */
+#define SHARES_MAX   (SY_PRIORITIES * SHARES_WHOLE)
 
 struct shares {
 	uint8_t percent[SY_PRIORITIES];
-	uint16_t deficit[SY_PRIORITIES]; /* in hundredths of an event; below SHARES_MOST */
+	uint16_t deficit[SY_PRIORITIES]; /* in 1/100 event; below SHARES_MAX */
 	bool used;
 };
 
-/* False: more than all. */
+/* Returns false if the sum exceeds 100. */
 static inline bool shares_set(struct shares *h, const uint8_t percent[SY_PRIORITIES])
 {
 	unsigned sum = 0;
@@ -35,7 +35,7 @@ static inline bool shares_set(struct shares *h, const uint8_t percent[SY_PRIORIT
 	return true;
 }
 
-/* Of the levels that have something (bits), the one whose event is next; there is one. */
+/* Returns the next of the levels with events (a bitmap, not 0). */
 static inline unsigned shares_next(const struct shares *h, unsigned levels)
 {
 	if (h->used)
@@ -47,8 +47,8 @@ static inline unsigned shares_next(const struct shares *h, unsigned levels)
 	return (unsigned)__builtin_ctz(levels);
 }
 
-/* An event of this level was fetched, while those (bits) had some. One that has none owes nothing.
- */
+/* An event of this level was fetched; levels: those with events. A level without events loses its
+ * deficit. */
 static inline void shares_fetched(struct shares *h, unsigned levels, unsigned level)
 {
 	if (!h->used)
@@ -56,7 +56,7 @@ static inline void shares_fetched(struct shares *h, unsigned levels, unsigned le
 	for (unsigned i = 0; i < SY_PRIORITIES; i++) {
 		if (!(levels & 1u << i))
 			h->deficit[i] = 0;
-		else if (h->deficit[i] < SHARES_MOST)
+		else if (h->deficit[i] < SHARES_MAX)
 			h->deficit[i] = (uint16_t)(h->deficit[i] + h->percent[i]);
 	}
 	h->deficit[level] =

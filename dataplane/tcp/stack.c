@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One core's stack: its memory, packets out, time. */
+/* A stack: memory, transmission, timers. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -8,7 +8,7 @@
 #include "priority.h"
 #include "timer.h"
 
-#define TIMERS_ASKED 16 /* of which the memory is asked for at a time */
+#define TIMERS_PREFETCH 16 /* timers prefetched together */
 
 static const struct congestion_ops *congestion_find(const char *name)
 {
@@ -20,7 +20,7 @@ static const struct congestion_ops *congestion_find(const char *name)
 	return NULL;
 }
 
-/* ---- start and end --------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 static void options_default(struct sy_stack_options *o)
 {
@@ -39,11 +39,11 @@ static void options_default(struct sy_stack_options *o)
 	DEFAULT(port_last, 65535);
 	DEFAULT(time_wait_ms, 60000);
 #undef DEFAULT
-	if (o->mtu > room) /* what fits one buffer */
+	if (o->mtu > room) /* one buffer must hold a segment */
 		o->mtu = room;
 }
 
-/* Memory that is touched only where it is used. */
+/* Allocates zeroed memory that stays untouched until used. */
 static void *table_make(struct sy_stack *s, size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -82,7 +82,7 @@ static void secrets_init(struct sy_stack *s)
 		s->challenge_key.k[i] = secret_of(&s->options, ++use);
 }
 
-/* The scale by which the largest window fits 16 bits (RFC 7323 2.3). */
+/* Returns the smallest scale for this window (RFC 7323 2.3). */
 static uint8_t scale_for(uint32_t window)
 {
 	uint8_t scale = 0;
@@ -113,7 +113,7 @@ static int tables_make(struct sy_stack *s)
 	return 0;
 }
 
-/* Of turns, that a level has at least while it has something to send. */
+/* Minimum share of turns per level with data to send, in percent. */
 static const uint8_t send_percent[SY_PRIORITIES] = {0, 6, 6, 6, 6, 6, 6, 6};
 
 int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, struct sy_stack **out,
@@ -149,18 +149,18 @@ int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, str
 	list_init(&s->time_wait);
 	s->receive_scale = scale_for(s->options.receive_max);
 	if (s->options.tso.ipv4 || s->options.tso.ipv6)
-		s->large_most = segment_large_most(s->options.pool, s->options.tso.buffers);
+		s->max_large = segment_max_large(s->options.pool, s->options.tso.buffers);
 	if (tables_make(s) || pools_make(s)) {
 		sy_stack_destroy(s);
 		return sy_fail(err, ENOMEM, "no memory for %u connections", options->connections);
 	}
-	if (options->unforked)
-		sy_stack_bequeath(s, false);
+	if (options->not_inherited)
+		sy_stack_set_inherited(s, false);
 	*out = s;
 	return 0;
 }
 
-void sy_stack_bequeath(struct sy_stack *s, bool on)
+void sy_stack_set_inherited(struct sy_stack *s, bool on)
 {
 	madvise(s->chunks.memory, (size_t)s->chunks.count * CHUNK_SIZE,
 	        on ? MADV_DOFORK : MADV_DONTFORK);
@@ -173,8 +173,8 @@ void sy_stack_destroy(struct sy_stack *s)
 	for (uint32_t i = 0; s->connection && i < s->fresh; i++)
 		connection_drop_buffers(s, &s->connection[i]);
 	spent_free(&s->spent);
-	while (s->loose_count > 0)
-		rte_pktmbuf_free(stack_take_loose(s));
+	while (s->control_count > 0)
+		rte_pktmbuf_free(stack_next_control(s));
 	priority_close(s);
 	pools_close(s);
 	chunk_pool_close(&s->chunks);
@@ -188,26 +188,26 @@ void sy_stack_destroy(struct sy_stack *s)
 	free(s);
 }
 
-/* ---- packets out ----------------------------------------------------------------------------- */
+/* ---- transmission ---------------------------------------------------------------------------- */
 
-void stack_send_loose(struct sy_stack *s, struct rte_mbuf *m)
+void stack_send_control(struct sy_stack *s, struct rte_mbuf *m)
 {
 	if (!m)
 		return;
-	if (s->loose_count == LOOSE_MAX) {
+	if (s->control_count == MAX_CONTROL) {
 		s->counters.refused_memory++;
 		rte_pktmbuf_free(m);
 		return;
 	}
-	s->loose[(s->loose_first + s->loose_count++) % LOOSE_MAX] = m;
+	s->control[(s->control_first + s->control_count++) % MAX_CONTROL] = m;
 }
 
-struct rte_mbuf *stack_take_loose(struct sy_stack *s)
+struct rte_mbuf *stack_next_control(struct sy_stack *s)
 {
-	struct rte_mbuf *m = s->loose[s->loose_first];
+	struct rte_mbuf *m = s->control[s->control_first];
 
-	s->loose_first = (s->loose_first + 1) % LOOSE_MAX;
-	s->loose_count--;
+	s->control_first = (s->control_first + 1) % MAX_CONTROL;
+	s->control_count--;
 	return m;
 }
 
@@ -223,25 +223,25 @@ void stack_refuse(struct sy_stack *s, const struct segment *seg)
 	}
 	do {
 		m = segment_refuse(s->options.pool, seg, s->options.offload_checksum);
-	} while (!m && stack_spares(s));
+	} while (!m && stack_reclaim(s));
 	s->counters.resets_out += m != NULL;
-	stack_send_loose(s, m);
+	stack_send_control(s, m);
 }
 
-/* Whose turn it is, and for how many segments: the most urgent one's; now and then one's that
- * others pass, so that its acknowledgements move on. */
-static inline struct connection *send_next(struct sy_stack *s, unsigned *turn)
+/* Returns the next connection to send and its number of segments: the most urgent one, or now and
+ * then a passed one, so that its ACKs advance. */
+static inline struct connection *send_next(struct sy_stack *s, unsigned *quota)
 {
 	unsigned levels = s->send_levels, level = (unsigned)__builtin_ctz(levels);
 	struct connection *c;
 
-	*turn = EMIT_TURN;
+	*quota = EMIT_QUOTA;
 	if (SY_LIKELY(levels == 1u << SY_USUAL)) {
 		level = SY_USUAL;
 	} else if (levels & (levels - 1)) {
 		unsigned next = shares_next(&s->send_shares, levels);
 		shares_fetched(&s->send_shares, levels, next);
-		*turn = next == level ? EMIT_TURN : EMIT_PASSED;
+		*quota = next == level ? EMIT_QUOTA : EMIT_PASSED;
 		level = next;
 	}
 	c = list_first(s, &s->send[level]);
@@ -257,55 +257,55 @@ static void pieces_use(struct sy_stack *s, uint32_t *left, struct rte_mbuf **pac
 
 	for (unsigned i = 0; i < count; i++) {
 		s->counters.bytes_out += packet[i]->pkt_len;
-		if (s->large_most > 0)
+		if (s->max_large > 0)
 			used += segment_pieces(packet[i]) - 1;
 	}
 	*left -= used < *left ? used : *left;
 }
 
-unsigned sy_stack_transmit_pieces(struct sy_stack *s, struct rte_mbuf **packet, unsigned most,
+unsigned sy_stack_transmit_pieces(struct sy_stack *s, struct rte_mbuf **packet, unsigned max,
                                   uint32_t *pieces, uint64_t now_ns)
 {
 	unsigned count = 0;
 	struct connection *c;
 
 	stack_time(s, now_ns);
-	if (s->held_count > 0 && s->now_ns >= s->held_ns)
-		hold_end(s);
-	while (count < most && s->loose_count > 0)
-		packet[count++] = stack_take_loose(s);
+	if (s->coalesced_count > 0 && s->now_ns >= s->coalesced_ns)
+		ack_coalesce_flush(s);
+	while (count < max && s->control_count > 0)
+		packet[count++] = stack_next_control(s);
 	pieces_use(s, pieces, packet, count);
-	while (s->send_levels && *pieces > 0 && count < most) {
-		unsigned turn, share, got;
-		c = send_next(s, &turn);
-		share = most - count < turn ? most - count : turn;
-		got = emit(s, c, packet + count, share, turn);
+	while (s->send_levels && *pieces > 0 && count < max) {
+		unsigned quota, share, got;
+		c = send_next(s, &quota);
+		share = max - count < quota ? max - count : quota;
+		got = emit(s, c, packet + count, share, quota);
 		pieces_use(s, pieces, packet + count, got);
 		count += got;
-		if (got == share) /* maybe more: after the others */
-			connection_wants(s, c);
+		if (got == share) /* requeue behind the others */
+			connection_schedule(s, c);
 	}
 	s->counters.packets_out += count;
-	if (count < most || *pieces == 0) /* the caller comes again for what is left */
+	if (count < max || *pieces == 0) /* the caller will fetch the rest */
 		spent_free(&s->spent);
 	return count;
 }
 
-unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **packet, unsigned most,
+unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **packet, unsigned max,
                            uint64_t now_ns)
 {
 	uint32_t pieces = UINT32_MAX;
 
-	return sy_stack_transmit_pieces(s, packet, most, &pieces, now_ns);
+	return sy_stack_transmit_pieces(s, packet, max, &pieces, now_ns);
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-/* Asks for what a timer looks at, of those that come next. Returns how many, and at least one. */
-static unsigned timers_ask(const struct sy_stack *s, uint64_t due_ms)
+/* Prefetches the connections of the next due timers. Returns their number, at least one. */
+static unsigned timers_prefetch(const struct sy_stack *s, uint64_t due_ms)
 {
-	uint32_t index[TIMERS_ASKED];
-	unsigned count = wheel_look(&s->wheel, due_ms, index, TIMERS_ASKED);
+	uint32_t index[TIMERS_PREFETCH];
+	unsigned count = wheel_peek(&s->wheel, due_ms, index, TIMERS_PREFETCH);
 
 	for (unsigned i = 0; i < count; i++) {
 		const struct connection *c = &s->connection[index[i]];
@@ -315,7 +315,7 @@ static unsigned timers_ask(const struct sy_stack *s, uint64_t due_ms)
 	return count ? count : 1;
 }
 
-void sy_stack_seen(struct sy_stack *s, uint64_t seen_ns)
+void sy_stack_mark_seen(struct sy_stack *s, uint64_t seen_ns)
 {
 	s->seen_ns = seen_ns;
 }
@@ -323,14 +323,14 @@ void sy_stack_seen(struct sy_stack *s, uint64_t seen_ns)
 uint64_t sy_stack_advance(struct sy_stack *s, uint64_t now_ns)
 {
 	uint64_t due_ms, next;
-	unsigned asked = 0;
+	unsigned prefetched = 0;
 	uint32_t index;
 
 	stack_time(s, now_ns);
 	due_ms = (s->seen_ns < s->now_ns ? s->seen_ns : s->now_ns) / MS_NS;
 	s->due_ms = (uint32_t)due_ms;
 	while ((index = wheel_take(&s->wheel, due_ms)) != WHEEL_NONE) {
-		asked = asked > 1 ? asked - 1 : timers_ask(s, due_ms);
+		prefetched = prefetched > 1 ? prefetched - 1 : timers_prefetch(s, due_ms);
 		struct connection *c = &s->connection[index];
 		c->in_wheel = false;
 		timer_run(s, c);
@@ -339,7 +339,7 @@ uint64_t sy_stack_advance(struct sy_stack *s, uint64_t now_ns)
 		return s->now_ns;
 	next = wheel_next(&s->wheel);
 	next = next > UINT64_MAX / MS_NS ? UINT64_MAX : next * MS_NS;
-	return s->held_count > 0 && s->held_ns < next ? s->held_ns : next;
+	return s->coalesced_count > 0 && s->coalesced_ns < next ? s->coalesced_ns : next;
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */
@@ -357,7 +357,7 @@ void sy_stack_usage(const struct sy_stack *s, struct sy_stack_usage *out)
 	        .time_wait = s->time_wait.count,
 	        .listeners = s->listener_count,
 	        .send_bytes = (uint64_t)s->chunks.used * CHUNK_SIZE,
-	        .receive_bytes = s->receive_held,
+	        .receive_bytes = s->receive_queued,
 	        .ranges = pools_used(s),
 	        .fixed = s->fixed,
 	        .orphans = s->orphans,

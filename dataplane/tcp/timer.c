@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is due: retransmission (RFC 6298), tail probes and reordering (RFC 8985), closed windows
- * (RFC 9293 3.8.6.1), delayed acknowledgements, keepalive (3.8.4), the ends of states. */
+/* Timers: retransmission (RFC 6298), tail loss probes and reordering (RFC 8985), zero-window probes
+ * (RFC 9293 3.8.6.1), delayed ACKs, keepalive (3.8.4), time-outs of states. */
 #include <errno.h>
 
 #include "arrive.h"
@@ -11,29 +11,29 @@
 #include "stack.h"
 #include "timer.h"
 
-#define PERSIST_LEAST_MS 200
-#define PERSIST_MOST_MS  60000
-#define GIVE_UP_MS       900000u /* R2 of RFC 9293 3.8.3: at least 100 s */
-#define GIVE_UP_SYN_MS   180000u /* of a SYN: at least 3 minutes */
-#define GIVE_UP_HALF_MS  60000u  /* of a half-open connection's SYN-ACK */
-#define PTO_LEAST_MS     10
-#define LATE_MANY        16   /* of all connections in a second */
-#define LATE_SHARE       64   /* and one for each so many connections, */
-#define LATE_QUICK       8    /* and for each so many that had a quick answer */
-#define LATE_MOST_MS     3000 /* as after a SYN that was lost: RFC 6298 5.7 */
-#define LATE_KEPT_MS     10000
-#define LEVEL_MS         200    /* that packets in levels have before a time-out */
-#define LEVEL_LOOK_MS    10     /* until it is looked again whether any wait */
-#define PEER_ACK_US      200000 /* RFC 8985 7.2: how long the peer may delay its ACK */
+#define PERSIST_LEAST_MS     200
+#define PERSIST_MOST_MS      60000
+#define GIVE_UP_MS           900000u /* R2 of RFC 9293 3.8.3: at least 100 s */
+#define GIVE_UP_SYN_MS       180000u /* of a SYN: at least 3 minutes */
+#define GIVE_UP_HALF_MS      60000u  /* of a half-open connection's SYN-ACK */
+#define PTO_LEAST_MS         10
+#define LATE_MIN_CONNECTIONS 16   /* connections with spurious time-outs in a second, */
+#define LATE_SHARE           64   /* and one per so many connections, */
+#define LATE_QUICK           8    /* and one per so many connections with a short RTT */
+#define MAX_LATE_MS          3000 /* as after a lost SYN: RFC 6298 5.7 */
+#define LATE_KEPT_MS         10000
+#define LEVEL_MS             200    /* grace time for packets queued in levels */
+#define LEVEL_LOOK_MS        10     /* recheck interval of queued packets */
+#define PEER_ACK_US          200000 /* RFC 8985 7.2: max. delay of the peer's ACK */
 
-/* ---- places in the wheel --------------------------------------------------------------------- */
+/* ---- the wheel ------------------------------------------------------------------------------- */
 
 static void wheel_place(struct sy_stack *s, struct connection *c, uint32_t due_ms)
 {
 	int32_t left = (int32_t)(due_ms - s->now_ms);
 
 	if (c->in_wheel && !sy_seq_before(due_ms, c->wheel_ms))
-		return; /* fires early, and is placed again */
+		return; /* fires early and is set again */
 	wheel_set(&s->wheel, connection_index(s, c),
 	          time_ms64(s) + (left > 0 ? (uint32_t)left : 0));
 	c->wheel_ms = due_ms;
@@ -42,7 +42,7 @@ static void wheel_place(struct sy_stack *s, struct connection *c, uint32_t due_m
 
 void timer_set(struct sy_stack *s, struct connection *c, enum timer timer, uint32_t delay_ms)
 {
-	/* The clock's present millisecond has begun already. */
+	/* Plus one: the current tick has begun. */
 	c->due_ms[timer] = s->now_ms + delay_ms + 1;
 	c->armed |= (uint8_t)(1u << timer);
 	wheel_place(s, c, c->due_ms[timer]);
@@ -61,12 +61,12 @@ static uint32_t give_up_after(const struct connection *c)
 	return c->user_timeout_ms ? c->user_timeout_ms : GIVE_UP_MS;
 }
 
-/* How long until the peer's silence is too long; 0: it is. */
+/* Returns the time until the connection times out; 0: now. */
 static uint32_t patience(const struct sy_stack *s, const struct connection *c)
 {
-	uint32_t waited = s->now_ms - c->retry_ms, most = give_up_after(c);
+	uint32_t waited = s->now_ms - c->retry_ms, max = give_up_after(c);
 
-	return waited < most ? most - waited : 0;
+	return waited < max ? max - waited : 0;
 }
 
 static uint32_t persist_ms(const struct connection *c)
@@ -78,12 +78,11 @@ static uint32_t persist_ms(const struct connection *c)
 	return ms < PERSIST_MOST_MS ? (uint32_t)ms : PERSIST_MOST_MS;
 }
 
-/* ---- what all connections learn -------------------------------------------------------------- */
+/* ---- minimum RTO shared by all connections --------------------------------------------------- */
 
-/* Where a thousand connections ask now and then, each of them would have to learn by a time-out of
- * its own that the way takes longer now. What they send again meanwhile may be what keeps it so: a
- * core that has half of its packets twice never gets through the others. So they share what
- * they learn (RFC 9040 2), if many of them have learned it. */
+/* Thousands of mostly idle connections would each need a spurious time-out of its own to learn that
+ * the RTT has grown, and their retransmissions may be what keeps it high. So they share the RTT if
+ * many of them have observed it (RFC 9040 2). */
 static void late_second(struct sy_stack *s)
 {
 	struct late *l = &s->late;
@@ -94,8 +93,8 @@ static void late_second(struct sy_stack *s)
 	l->sum_ms = l->count = l->quick = 0;
 }
 
-/* A stream has thousands of answers in a second, and does not speak for the others. One that
- * recovers from losses keeps no time of its last answer. */
+/* Counts each connection once per second: a busy stream must not outweigh the others. During
+ * recovery, the time of its last ACK is unknown. */
 void timer_quick(struct sy_stack *s, const struct connection *c, bool first)
 {
 	late_second(s);
@@ -107,17 +106,17 @@ void timer_quick(struct sy_stack *s, const struct connection *c, bool first)
 void timer_late(struct sy_stack *s, uint32_t us)
 {
 	struct late *l = &s->late;
-	uint32_t least;
+	uint32_t min;
 
 	late_second(s);
 	l->sum_ms += us / 1000;
-	/* Peers may answer when they like: those of a few connections do not speak for all, nor
-	 * do they while others answer quickly. */
-	if (++l->count < LATE_MANY || l->count < s->used / LATE_SHARE ||
+	/* Requires many connections: a few slow peers must not raise the RTO of all, nor while
+	 * others respond quickly. */
+	if (++l->count < LATE_MIN_CONNECTIONS || l->count < s->used / LATE_SHARE ||
 	    l->count < l->quick / LATE_QUICK)
 		return;
-	least = (uint32_t)(2 * l->sum_ms / l->count);
-	l->least_ms = least < LATE_MOST_MS ? least : LATE_MOST_MS;
+	min = (uint32_t)(2 * l->sum_ms / l->count);
+	l->least_ms = min < MAX_LATE_MS ? min : MAX_LATE_MS;
 	l->since_ms = s->now_ms;
 }
 
@@ -133,7 +132,7 @@ static uint32_t timeout_ms(const struct sy_stack *s, const struct connection *c)
 	return own > shared ? own : shared;
 }
 
-/* When the first segment that is under way was sent; 0: there is none. */
+/* Returns when the first segment in flight was sent; 0: none. */
 static uint32_t first_ms(const struct sy_stack *s, const struct connection *c)
 {
 	if (!c->flight)
@@ -141,12 +140,12 @@ static uint32_t first_ms(const struct sy_stack *s, const struct connection *c)
 	return (uint32_t)(sent_first_ns(&flight_of(s, c)->sent, &s->sent) / MS_NS);
 }
 
-/* Has the first segment waited as long as others have learned meanwhile, or as the user likes? Else
- * the timer goes on. */
+/* Returns true and re-arms the timer if the first segment's age is below the shared minimum RTO or
+ * the user time-out. */
 static bool too_early(struct sy_stack *s, struct connection *c)
 {
-	uint32_t least = least_ms(s), most = give_up_after(c);
-	uint32_t due = first_ms(s, c) + (least < most ? least : most);
+	uint32_t min = least_ms(s), max = give_up_after(c);
+	uint32_t due = first_ms(s, c) + (min < max ? min : max);
 
 	if (c->retries > 0 || c->state < SY_STACK_ESTABLISHED || !seq_after(due, s->due_ms))
 		return false;
@@ -154,9 +153,9 @@ static bool too_early(struct sy_stack *s, struct connection *c)
 	return true;
 }
 
-/* ---- the timer ------------------------------------------------------------------------------- */
+/* ---- retransmission timer -------------------------------------------------------------------- */
 
-/* RFC 8985 7.2: the probe comes before the time-out, or not at all. */
+/* RFC 8985 7.2: sets a probe only if it precedes the RTO. */
 static bool tail_timer_set(struct sy_stack *s, struct connection *c, uint32_t rto_ms)
 {
 	uint64_t ms;
@@ -178,7 +177,7 @@ void timer_retransmit_set(struct sy_stack *s, struct connection *c)
 
 	c->flags &= ~(uint32_t)C_TAIL_TIMER;
 	if (c->snd_una == c->snd_nxt) {
-		if (emit_waiting(c) > 0)
+		if (emit_backlog(c) > 0)
 			timer_set(s, c, TIMER_RETRANSMIT, persist_ms(c));
 		else
 			timer_clear(c, TIMER_RETRANSMIT);
@@ -190,14 +189,14 @@ void timer_retransmit_set(struct sy_stack *s, struct connection *c)
 	timer_set(s, c, TIMER_RETRANSMIT, rto_ms < left ? rto_ms : left);
 }
 
-/* The peer does not answer. */
+/* The peer does not respond: ends the connection. */
 static void give_up(struct sy_stack *s, struct connection *c)
 {
 	s->counters.timed_out++;
 	connection_end(s, c, c->flags & C_SOFT_ERROR ? c->error : ETIMEDOUT);
 }
 
-/* Since when: the timer began with the last answer, if it did not go on since. */
+/* Returns since when the peer has not responded: the timer's start, unless it was re-armed. */
 static uint32_t unanswered_ms(const struct sy_stack *s, const struct connection *c)
 {
 	uint32_t own = rtt_timeout_ms(&c->rtt), first = first_ms(s, c);
@@ -211,12 +210,12 @@ static void timed_out(struct sy_stack *s, struct connection *c)
 {
 	if (c->retries == 0)
 		c->retry_ms = unanswered_ms(s, c);
-	/* The window has shrunk to nothing: these are probes of it, and as long as they are
-	 * answered the connection stays (RFC 9293 3.8.6, 3.8.6.1). If none is, the path may
-	 * swallow them: an ACK that was overtaken can leave a closed window behind. */
-	const bool probed = c->snd_wnd == 0 && sy_seq_before(c->retry_ms, c->heard_ms);
+	/* The peer closed the window: retransmissions are zero-window probes, and the connection
+	 * lives while they are answered (RFC 9293 3.8.6, 3.8.6.1). If none is, the path may drop
+	 * them: a reordered ACK can leave a stale zero window. */
+	const bool probed = c->snd_wnd == 0 && sy_seq_before(c->retry_ms, c->alive_ms);
 	if (probed)
-		c->retry_ms = c->heard_ms;
+		c->retry_ms = c->alive_ms;
 	if (patience(s, c) == 0) {
 		give_up(s, c);
 		return;
@@ -229,15 +228,15 @@ static void timed_out(struct sy_stack *s, struct connection *c)
 	recovery_timed_out(s, c);
 	rtt_back_off(&c->rtt);
 	timer_retransmit_set(s, c);
-	connection_wants(s, c);
+	connection_schedule(s, c);
 }
 
-/* A closed window, or a short segment that waited long enough. */
+/* Zero window, or a partial segment after the override time-out. */
 static void persist(struct sy_stack *s, struct connection *c)
 {
-	if (emit_waiting(c) == 0)
+	if (emit_backlog(c) == 0)
 		return;
-	if (c->probes == 0) /* the last one was answered: RFC 1122 4.2.2.17 */
+	if (c->probes == 0) /* RFC 1122 4.2.2.17: the last probe was answered */
 		c->retry_ms = s->now_ms;
 	if (patience(s, c) == 0) {
 		give_up(s, c);
@@ -256,12 +255,12 @@ static void persist(struct sy_stack *s, struct connection *c)
 	timer_set(s, c, TIMER_RETRANSMIT, wait < left ? wait : left);
 }
 
-/* The answer may be among the packets that wait in levels: they have so long. As a level may
- * starve, it is counted from when the first segment was sent, and once. */
+/* The ACK may be queued in a level: grant LEVEL_MS once, counted from the segment's transmission,
+ * since a level may starve. */
 static bool answer_may_wait(struct sy_stack *s, struct connection *c)
 {
-	uint32_t wait = timeout_ms(s, c) + LEVEL_MS, most = give_up_after(c);
-	uint32_t first = first_ms(s, c), until = first + (wait < most ? wait : most);
+	uint32_t wait = timeout_ms(s, c) + LEVEL_MS, max = give_up_after(c);
+	uint32_t first = first_ms(s, c), until = first + (wait < max ? wait : max);
 
 	if (!s->priority || s->priority->waiting.count == 0 || c->retries > 0 ||
 	    c->state < SY_STACK_ESTABLISHED || !first || !seq_after(until, s->due_ms))
@@ -286,20 +285,20 @@ static void retransmit_due(struct sy_stack *s, struct connection *c)
 	}
 }
 
-/* ---- the others ------------------------------------------------------------------------------ */
+/* ---- other timers ---------------------------------------------------------------------------- */
 
 static void keepalive_due(struct sy_stack *s, struct connection *c)
 {
-	uint32_t silent = s->now_ms - c->heard_ms, idle = c->keepalive_s * 1000u;
+	uint32_t silent = s->now_ms - c->alive_ms, idle = c->keepalive_s * 1000u;
 
 	if (idle == 0 || c->state < SY_STACK_ESTABLISHED)
 		return;
-	if (c->snd_una != c->snd_nxt || emit_waiting(c) > 0 || silent < idle) {
-		/* What is under way asks already. */
+	if (c->snd_una != c->snd_nxt || emit_backlog(c) > 0 || silent < idle) {
+		/* Data in flight probes already. */
 		timer_set(s, c, TIMER_KEEPALIVE, silent < idle ? idle - silent : idle);
 		return;
 	}
-	/* TCP_USER_TIMEOUT replaces the number of probes, as on Linux (tcp(7)). */
+	/* TCP_USER_TIMEOUT overrides the number of probes, as on Linux (tcp(7)). */
 	bool over = c->user_timeout_ms ? c->probes > 0 && silent >= c->user_timeout_ms
 	                               : c->probes >= c->keepalive_probes;
 	if (over) {
@@ -331,12 +330,12 @@ static void timer_due(struct sy_stack *s, struct connection *c, enum timer timer
 		break;
 	case TIMER_REORDER:
 		recovery_look(s, c);
-		connection_wants(s, c);
+		connection_schedule(s, c);
 		break;
 	case TIMER_ACK:
 		if (c->flags & C_ACK_LATER) {
 			delay_expired(&c->delay);
-			arrive_owe(s, c, true);
+			ack_schedule(s, c, true);
 		}
 		break;
 	case TIMER_KEEPALIVE:

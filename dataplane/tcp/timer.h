@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is due for a connection. */
+/* Timers of a connection. */
 #ifndef TIMER_H
 #define TIMER_H
 
 #include "connection.h"
 
 #define TIMER_ACK_MS  40      /* RFC 9293 3.8.6.3: below 500 ms */
-#define ORPHAN_MS     100000u /* R2 of RFC 9293 3.8.3, and what Linux' 8 attempts take */
-#define FIN_WAIT_2_MS 60000u  /* without an application nobody waits longer for the peer's FIN */
+#define ORPHAN_MS     100000u /* R2 of RFC 9293 3.8.3; about the duration of Linux' 8 retries */
+#define FIN_WAIT_2_MS 60000u  /* orphans wait no longer for the peer's FIN */
 
-/* Sets the deadline, delay_ms from now. The place in the wheel moves only if it is too late. */
+/* Sets the deadline, delay_ms from now. Moves the wheel's entry only if it would be late. */
 void timer_set(struct sy_stack *s, struct connection *c, enum timer timer, uint32_t delay_ms);
 
 static inline void timer_clear(struct connection *c, enum timer timer)
@@ -22,17 +22,16 @@ static inline bool timer_is_set(const struct connection *c, enum timer timer)
 	return c->armed >> timer & 1;
 }
 
-/* The retransmission timer for what is under way, or waits for a window; restarts it (RFC 6298 5).
- */
+/* Restarts the retransmission or persist timer (RFC 6298 5). */
 void timer_retransmit_set(struct sy_stack *s, struct connection *c);
 
-/* A time-out was spurious: the answer came after so long. */
+/* Reports the RTT of a spurious time-out. */
 void timer_late(struct sy_stack *s, uint32_t us);
-/* An answer came so soon that no time-out could have passed. first: it is the handshake's. Counts
- * once in a second for each connection; call it before the connection takes the answer. */
+/* Reports an RTT below the minimum RTO. first: the handshake's. Counts once per second and
+ * connection; call it before the connection processes the ACK. */
 void timer_quick(struct sy_stack *s, const struct connection *c, bool first);
 
-/* The connection's place in the wheel has come. */
+/* Runs the connection's due timers. */
 void timer_run(struct sy_stack *s, struct connection *c);
 
 #endif

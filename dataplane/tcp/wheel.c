@@ -29,7 +29,7 @@ static void slot_mark(struct wheel *w, uint32_t slot, bool used)
 	*word = used ? *word | bit : *word & ~bit;
 }
 
-/* The slot of a time: in the lowest level whose 256 slots, from the present one on, reach it. */
+/* Returns the slot of a time, in the lowest level that reaches it. */
 static uint32_t slot_of(const struct wheel *w, uint64_t due)
 {
 	uint32_t level = 0;
@@ -68,7 +68,7 @@ void wheel_set(struct wheel *w, uint32_t index, uint64_t due_ms)
 	w->count++;
 }
 
-/* How many slots after `from`, in a circle, the first used one is; WHEEL_SLOTS: none is. */
+/* Returns the distance from `from` to the first used slot, circularly; WHEEL_SLOTS: none. */
 static unsigned used_after(const uint64_t used[WHEEL_SLOTS / 64], unsigned from)
 {
 	uint64_t word = used[from / 64] >> from % 64;
@@ -82,7 +82,7 @@ static unsigned used_after(const uint64_t used[WHEEL_SLOTS / 64], unsigned from)
 	return WHEEL_SLOTS;
 }
 
-/* When the first used slot begins, and which one it is. */
+/* Returns when the first used slot begins, and its number. */
 static uint64_t slot_next(const struct wheel *w, uint32_t *slot)
 {
 	uint64_t next = WHEEL_NEVER;
@@ -122,14 +122,14 @@ uint32_t wheel_take(struct wheel *w, uint64_t now_ms)
 	return index;
 }
 
-unsigned wheel_look(const struct wheel *w, uint64_t now_ms, uint32_t *index, unsigned most)
+unsigned wheel_peek(const struct wheel *w, uint64_t now_ms, uint32_t *index, unsigned max)
 {
 	uint32_t slot = 0, ref;
 	unsigned count = 0;
 
 	if (!w->count || slot_next(w, &slot) > now_ms)
 		return 0;
-	for (ref = w->slots[slot].next; !(ref & SLOT) && count < most; ref = w->links[ref - 1].next)
+	for (ref = w->slots[slot].next; !(ref & SLOT) && count < max; ref = w->links[ref - 1].next)
 		index[count++] = ref - 1;
 	return count;
 }

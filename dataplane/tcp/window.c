@@ -3,15 +3,15 @@
 #include "arrive.h"
 #include "stack.h"
 
-#define RECEIVE_FIRST 65535u /* until the application shows that it reads more */
+#define RECEIVE_FIRST 65535u /* initial limit */
 #define SEND_FIRST    65536u
-#define RTT_MOST_MS   1000u
+#define MAX_RTT_MS    1000u
 
 void window_init(struct sy_stack *s, struct connection *c)
 {
-	uint32_t most = s->options.receive_max;
+	uint32_t max = s->options.receive_max;
 
-	c->receive_limit = most < RECEIVE_FIRST ? most : RECEIVE_FIRST;
+	c->receive_limit = max < RECEIVE_FIRST ? max : RECEIVE_FIRST;
 	c->send_limit = s->options.send_max < SEND_FIRST ? s->options.send_max : SEND_FIRST;
 }
 
@@ -25,18 +25,18 @@ void window_begin(struct sy_stack *s, struct connection *c)
 	c->rtt_edge = c->rcv_edge;
 }
 
-/* ---- what is offered ------------------------------------------------------------------------- */
+/* ---- advertisement --------------------------------------------------------------------------- */
 
 static uint32_t window_space(const struct sy_stack *s, const struct connection *c)
 {
 	uint32_t used = c->received.bytes;
 
-	if (s->receive_held >= s->options.receive_all)
+	if (s->receive_queued >= s->options.receive_all)
 		return 0;
 	return used < c->receive_limit ? c->receive_limit - used : 0;
 }
 
-/* Steps that are worth it: half of the buffer or a segment, the lesser. */
+/* RFC 9293 3.8.6.2.2: advance by at least min(half the buffer, MSS). */
 static uint32_t window_step(const struct sy_stack *s, const struct connection *c)
 {
 	uint32_t half = c->receive_limit / 2, mss = connection_offer(s, c);
@@ -44,7 +44,7 @@ static uint32_t window_step(const struct sy_stack *s, const struct connection *c
 	return half < mss ? half : mss;
 }
 
-/* The right edge that there is space for, if it is worth moving; else the old one. */
+/* Returns the new right edge if the step suffices, otherwise the present one. */
 static uint32_t window_edge(const struct sy_stack *s, const struct connection *c)
 {
 	uint32_t edge = c->rcv_nxt + window_space(s, c);
@@ -61,14 +61,14 @@ uint16_t window_offer(struct sy_stack *s, struct connection *c, uint8_t flags)
 
 	if (field > UINT16_MAX)
 		field = UINT16_MAX;
-	/* What the scale rounds off was offered before: it stays acceptable. */
+	/* Bytes lost to scaling were advertised before and stay acceptable. */
 	edge = c->rcv_nxt + (field << scale);
 	if (seq_after(edge, c->rcv_edge))
 		c->rcv_edge = edge;
 	return (uint16_t)field;
 }
 
-/* ---- growth ---------------------------------------------------------------------------------- */
+/* ---- autotuning ------------------------------------------------------------------------------ */
 
 static void rtt_seen(struct connection *c, uint32_t ms)
 {
@@ -80,24 +80,24 @@ static void rtt_seen(struct connection *c, uint32_t ms)
 		c->receive_rtt_us += (us - c->receive_rtt_us) / 8;
 }
 
-/* A round trip is seen by the echoed timestamp, or by how long a window takes to arrive. */
+/* Measures the RTT by echoed timestamps, or by the time a window takes to arrive. */
 void window_arrived(struct sy_stack *s, struct connection *c, const struct segment *seg)
 {
 	if (c->flags & C_TIMESTAMPS) {
 		uint32_t ms = s->now_ms + c->ts_offset - seg->options.echo;
-		if (seg->options.timestamps && ms < RTT_MOST_MS && seg->len >= c->rcv_mss)
+		if (seg->options.timestamps && ms < MAX_RTT_MS && seg->len >= c->rcv_mss)
 			rtt_seen(c, ms);
 		return;
 	}
 	if (sy_seq_before(c->rcv_nxt, c->rtt_edge))
 		return;
-	if (s->now_ms - c->rtt_ms < RTT_MOST_MS)
+	if (s->now_ms - c->rtt_ms < MAX_RTT_MS)
 		rtt_seen(c, s->now_ms - c->rtt_ms);
 	c->rtt_edge = c->rcv_edge;
 	c->rtt_ms = s->now_ms;
 }
 
-/* Twice what was read in a round trip lets the peer double its speed. */
+/* A window of twice the bytes read per round trip lets the peer double its rate. */
 static void window_grow(struct sy_stack *s, struct connection *c)
 {
 	uint32_t read = c->rcv_nxt - c->received.bytes, now, want;
@@ -110,7 +110,7 @@ static void window_grow(struct sy_stack *s, struct connection *c)
 		if (want > s->options.receive_max)
 			want = s->options.receive_max;
 		if (want > c->receive_limit && !(c->flags & C_RECEIVE_FIXED) &&
-		    s->receive_held < s->options.receive_all / 2)
+		    s->receive_queued < s->options.receive_all / 2)
 			c->receive_limit = want;
 		c->read_round = now;
 	}
@@ -127,12 +127,12 @@ void window_read(struct sy_stack *s, struct connection *c)
 	window_grow(s, c);
 	open = c->rcv_edge - c->rcv_nxt;
 	edge = window_edge(s, c);
-	/* An update of its own, once the window has at least doubled. */
+	/* Send a window update if the window has at least doubled. */
 	if (edge != c->rcv_edge && open <= c->receive_limit / 2 && edge - c->rcv_nxt >= 2 * open)
-		arrive_owe(s, c, true);
+		ack_schedule(s, c, true);
 	else if (c->flags & C_ACK_LATER && c->received.bytes == 0 &&
 	         delay_read(&c->delay, c->bytes_received, c->rcv_mss))
-		arrive_owe(s, c, true);
+		ack_schedule(s, c, true);
 }
 
 uint32_t window_send_limit(const struct sy_stack *s, struct connection *c)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The receive window: what is offered, without silly steps (RFC 9293 3.8.6.2.2), and how it grows
- * with what the application reads in a round trip (Fisk and Feng's dynamic right-sizing). Also the
- * send buffer's limit. */
+/* The receive window: advertisement with silly window avoidance (RFC 9293 3.8.6.2.2), and
+ * autotuning by what the application reads per round trip (dynamic right-sizing, Fisk and Feng).
+ * Also the send buffer's limit. */
 #ifndef WINDOW_H
 #define WINDOW_H
 
@@ -12,15 +12,15 @@ struct connection;
 struct segment;
 
 void window_init(struct sy_stack *s, struct connection *c);
-/* The handshake is done. */
+/* The handshake is complete. */
 void window_begin(struct sy_stack *s, struct connection *c);
-/* The header's field of a segment that is sent now; the right edge moves to what it offers. */
+/* Returns the window field for a segment sent now, and advances the advertised right edge. */
 uint16_t window_offer(struct sy_stack *s, struct connection *c, uint8_t flags);
-/* Bytes have arrived in order. */
+/* In-order data arrived. */
 void window_arrived(struct sy_stack *s, struct connection *c, const struct segment *seg);
-/* The application has read. The peer may have to know. */
+/* The application has read data; may schedule a window update. */
 void window_read(struct sy_stack *s, struct connection *c);
-/* How many bytes the application may have in its send buffer. */
+/* Returns the limit of the send buffer, bytes. */
 uint32_t window_send_limit(const struct sy_stack *s, struct connection *c);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Scenario 4: connections that have brought little so far first: short ones do not wait for long
- * ones, without anybody knowing which will be long. */
+/* Scenario 4: connections with few bytes so far first: short transfers do not wait for long ones,
+ * without advance knowledge. */
 #include "server.h"
 
 #define MUCH 65536

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Scenario 2: the client writes into each request's header how urgent it is. */
+/* Scenario 2: the client labels each request with its priority. */
 #include "server.h"
 
 static uint8_t by_label(struct sy_hook_packet *p, const uint8_t *payload)

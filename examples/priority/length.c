@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Scenario 1: short packets first. Whoever sends much at once fills them. */
+/* Scenario 1: short packets first. Bulk senders fill theirs. */
 #include "server.h"
 
 #define LONG 1024 /* bytes of payload */

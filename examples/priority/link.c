@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Scenario 3: clients behind a good link first: their answers are there at once, while others wait
- * for their link in any case. */
+/* Scenario 3: clients on good links first: the others wait for their link in any case. */
 #include "server.h"
 
 #define SLOW_US  100000 /* smoothed RTT */
-#define PERMILLE 5      /* segments that were sent again, of 1000 bytes each */
+#define PERMILLE 5      /* retransmissions per mille of segments of 1000 bytes */
 
 static uint8_t by_link(struct sy_hook_segment *s, const uint8_t *payload)
 {

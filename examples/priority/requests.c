@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Scenario 5: requests of several packets: each has the priority that its request's first one says.
- * The hook follows the requests by their lengths. */
+/* Scenario 5: requests spanning packets: all have the priority in the request's header. The hook
+ * follows requests by their lengths. */
 #include <arpa/inet.h>
 #include <string.h>
 
@@ -8,8 +8,8 @@
 
 /* In the connection's private area. */
 struct follower {
-	uint64_t next; /* offset at which the next request begins */
-	uint8_t label; /* of the one before it */
+	uint64_t next; /* stream offset of the next request */
+	uint8_t label; /* of the previous request */
 };
 
 static uint8_t by_request(struct sy_hook_segment *s, const uint8_t *payload)

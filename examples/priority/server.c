@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- *     NAME -i eth0 -a 192.0.2.10 [-p PORT] [-s STACK] [-e OBJECT [-P I=VALUE]…] [-n] [-H]
- *         -e: asks this eBPF program, not the function in C; -n: asks nobody; -s: steelyard hook
- * --stack
+ * NAME -i eth0 -a 192.0.2.10 [-p PORT] [-s STACK] [-e OBJECT [-P I=VALUE]…] [-n] [-H]
+ *         -e: runs this eBPF program instead of the C function; -n: no hook; -s: name for steelyard
+ * hook --stack
  *
  * Build: cc length.c server.c $(pkg-config --cflags --libs steelyard-tcp)
  */
@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLOW_US 5000 /* of processor time: a request of type 1 */
+#define SLOW_US 5000 /* CPU time of a request of type 1 */
 
 static struct {
 	const char *interface, *address, *object, *stack;
@@ -70,17 +70,17 @@ static void own_write(struct sy_tcp_context *c, int fd)
 		scenario->write(own);
 }
 
-/* A connection, by its descriptor: what has come of its request. It is read in parts: a request may
- * be longer than the receive buffer. */
+/* A connection: the part of its request received so far. Read in parts, as a request may exceed the
+ * receive buffer. */
 struct client {
 	uint8_t header[REQUEST_HEADER];
 	uint8_t have;  /* bytes of the header */
-	uint32_t left; /* bytes behind it that have not come yet */
+	uint32_t left; /* bytes after it still missing */
 };
 
 #include "../clients.h"
 
-/* 1: a request is whole; 0: not yet; -1: the connection is over. */
+/* Returns 1 if a request is complete, 0 if not yet, -1 at the end of the connection. */
 static int request_read(struct sy_tcp_context *c, int fd)
 {
 	static uint8_t bytes[65536];
@@ -102,14 +102,14 @@ static int request_read(struct sy_tcp_context *c, int fd)
 			continue;
 		memcpy(&one->left, one->header, sizeof(one->left));
 		one->left = ntohl(one->left);
-		if (one->left-- == 0) /* the label is one of them */
+		if (one->left-- == 0) /* includes the label */
 			return -1;
 	}
 	one->have = 0;
 	return 1;
 }
 
-/* Serves one request. Returns whether there is more. -1: the connection is over. */
+/* Serves one request. Returns 1 if there may be more, 0 if not, -1 at the end of the connection. */
 static int request_serve(struct sy_tcp_context *c, int fd)
 {
 	uint32_t answer;
@@ -143,7 +143,7 @@ static void greet(struct sy_tcp_context *c, int listener, int epoll)
 	}
 }
 
-/* One event at a time: the next one is the most urgent of all that has come meanwhile. */
+/* Fetches one event at a time: always the most urgent one. */
 static void serve(struct sy_tcp_context *c, int epoll, int listener)
 {
 	struct epoll_event e;
@@ -168,7 +168,7 @@ static void serve(struct sy_tcp_context *c, int epoll, int listener)
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
-/* Who is asked: for each packet, or for each segment of the listener's connections. */
+/* Assigns the hook: to all packets, or to segments of the listener's connections. */
 static int hook_use(struct sy_tcp_context *c, int listener)
 {
 	char why[300] = "";

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The server that the six scenarios share. Each brings a hook, and, if it wants, what it writes
- * into a connection's private area.
+ * The server of the six scenarios. Each provides a hook and, optionally, updates of a connection's
+ * private area.
  *
- * A request is four bytes of length in network order, which count what is behind them; a byte that
- * is its label or type; and more. Each is answered by its number, in four bytes: how many were
- * served before it.
+ * A request is four bytes of length in network order, which exclude these four; a byte with its
+ * label or type; and more. The response is a sequence number in four bytes: how many requests were
+ * served before.
  */
 #ifndef PRIORITY_SERVER_H
 #define PRIORITY_SERVER_H
@@ -19,10 +19,10 @@ struct scenario {
 	/* One of these. */
 	sy_tcp_packet_hook packet;
 	sy_tcp_segment_hook segment;
-	/* A connection begins, and after each of its requests: own are its 64 bytes. NULL: nothing
-	 * is written. */
+	/* Called at the start of a connection and after each request with its private area. May be
+	 * NULL. */
 	void (*write)(void *own);
-	/* A request of this type took so long on the processor. */
+	/* A request of this type took this CPU time. */
 	void (*served)(uint8_t type, uint64_t us);
 };
 

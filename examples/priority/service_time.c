@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Scenario 6: the server measures what each type of request takes, as a moving average, and writes
- * it into the private area of each connection. Its hook lets types that are done soon go first. */
+/* Scenario 6: the server measures the service time of each request type, as a moving average, and
+ * stores it in each connection's private area. Its hook prefers short types. */
 #include <string.h>
 
 #include "server.h"
 
 #define TYPES   16
-#define WEIGHT  8    /* of what is known, against 1 of what is new */
-#define LONG_US 1000 /* from which on a request is long */
+#define WEIGHT  8    /* weight of the average against a new sample */
+#define LONG_US 1000 /* a request is long from this time on */
 
 static uint32_t expected_us[TYPES];
 

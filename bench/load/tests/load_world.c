@@ -90,10 +90,10 @@ void world_run(struct world *w, bool with_server)
 	while (client_phase(w->client) != CLIENT_DONE) {
 		sy_stack_advance(w->s[0], w->now);
 		sy_stack_advance(w->s[1], w->now);
-		client_turn(w->client, w->s[0], w->now);
+		client_poll(w->client, w->s[0], w->now);
 		packets_move(w, 0);
 		if (with_server && (w->now < w->stalled_from || w->now >= w->stalled_until))
-			while (server_turn(w->server, w->s[1], w->now))
+			while (server_poll(w->server, w->s[1], w->now))
 				;
 		packets_move(w, 1);
 		if (w->resets_at && w->now >= w->resets_at) {

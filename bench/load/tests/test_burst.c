@@ -3,10 +3,10 @@
 #include "load_world.h"
 
 #define BURST    150
-#define PER_TURN 64
+#define PER_POLL 64
 #define REQUEST  80 /* a frame of more bytes has data: 98, a SYN 74 */
 
-/* What the clients send in a turn: requests. */
+/* Delivers the clients' packets of a poll; returns the requests. */
 static unsigned requests_move(struct world *w)
 {
 	struct rte_mbuf *m[32];
@@ -20,33 +20,33 @@ static unsigned requests_move(struct world *w)
 	return requests;
 }
 
-/* All turns of this time: the clients ask for another one as long as a request waits. Returns their
- * requests, and how many turns had some. */
-static unsigned moment(struct world *w, unsigned per_turn, unsigned *turns)
+/* Polls while the clients request it without advancing the time. Returns the requests, and the
+ * number of polls with some. */
+static unsigned moment(struct world *w, unsigned per_poll, unsigned *polls)
 {
 	unsigned sent, all = 0;
 	uint64_t next;
 
-	*turns = 0;
+	*polls = 0;
 	for (unsigned n = 0;; n++) {
 		assert_true(n < 1000);
-		next = client_turn(w->client, w->s[0], w->now);
+		next = client_poll(w->client, w->s[0], w->now);
 		sent = requests_move(w);
-		assert_true(sent <= per_turn);
-		/* Each turn but the last is full: nothing is put off. */
-		assert_true(sent == 0 || all % per_turn == 0);
+		assert_true(sent <= per_poll);
+		/* Each poll but the last is full: nothing is deferred. */
+		assert_true(sent == 0 || all % per_poll == 0);
 		all += sent;
-		*turns += sent > 0;
+		*polls += sent > 0;
 		if (next > w->now || client_phase(w->client) != CLIENT_MEASURING)
 			return all;
 	}
 }
 
-/* turn: as the option says; 0: the usual. */
+/* turn: the option; 0: default. */
 static void bursts_leave(unsigned turn)
 {
 	struct distribution burst = distribution_constant(BURST);
-	unsigned per_turn = turn ? turn : PER_TURN, bursts = 0, turns, sent;
+	unsigned per_poll = turn ? turn : PER_POLL, bursts = 0, polls, sent;
 	struct world w;
 
 	world_open(&w, PROTOCOL_RAW);
@@ -64,13 +64,13 @@ static void bursts_leave(unsigned turn)
 	for (uint64_t until = w.now + 100 * SEC; client_phase(w.client) != CLIENT_DONE;) {
 		sy_stack_advance(w.s[0], w.now);
 		sy_stack_advance(w.s[1], w.now);
-		sent = moment(&w, per_turn, &turns);
+		sent = moment(&w, per_poll, &polls);
 		if (sent > 0) {
 			assert_int_equal(sent, BURST);
-			assert_int_equal(turns, (BURST + per_turn - 1) / per_turn);
+			assert_int_equal(polls, (BURST + per_poll - 1) / per_poll);
 			bursts++;
 		}
-		while (server_turn(w.server, w.s[1], w.now))
+		while (server_poll(w.server, w.s[1], w.now))
 			;
 		packets_move(&w, 1);
 		w.now += STEP;

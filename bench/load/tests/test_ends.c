@@ -101,8 +101,8 @@ static void test_active(void **state)
 
 /* ---- open loop ------------------------------------------------------------------------------- */
 
-/* A server that stands still for a second: requests due then have waited. A tool that omits
- * these sees one slow answer for each connection. */
+/* A server that stalls for a second: all requests due then have waited. A tool with coordinated
+ * omission sees one slow response per connection. */
 static void test_omission(void **state)
 {
 	struct world w;
@@ -121,7 +121,7 @@ static void test_omission(void **state)
 	assert_true(histogram_at(&k->latency, 0.74) < 2 * MS);
 	assert_in_range(histogram_at(&k->latency, 0.875), 450 * MS, 550 * MS);
 	assert_in_range(k->latency.largest, 990 * MS, 1010 * MS);
-	/* Since they were sent: only the eight that were under way. */
+	/* From sending: only the eight in progress. */
 	assert_true(histogram_at(&k->service, 0.99) < 2 * MS);
 	world_close(&w);
 }
@@ -145,7 +145,7 @@ static void test_open_rates(void **state)
 	world_close(&w);
 }
 
-/* Requests of a class that is not sent are not waited for, and nothing else goes wrong. */
+/* Unsent requests are not waited for, without other effects. */
 static void test_unsent(void **state)
 {
 	struct world w;
@@ -163,7 +163,7 @@ static void test_unsent(void **state)
 	world_close(&w);
 }
 
-/* The same seed asks for the same, whatever the server does meanwhile; another one does not. */
+/* The same seed yields the same requests, whatever the server does; another one does not. */
 static void test_seeds(void **state)
 {
 	uint64_t bytes[3];
@@ -205,11 +205,11 @@ static void stopped_in(enum client_phase phase, bool open)
 	while (client_phase(w.client) != CLIENT_DONE) {
 		sy_stack_advance(w.s[0], w.now);
 		sy_stack_advance(w.s[1], w.now);
-		client_turn(w.client, w.s[0], w.now);
+		client_poll(w.client, w.s[0], w.now);
 		if (client_phase(w.client) == phase && client_connected(w.client))
 			client_stop(w.client);
 		packets_move(&w, 0);
-		while (server_turn(w.server, w.s[1], w.now))
+		while (server_poll(w.server, w.s[1], w.now))
 			;
 		packets_move(&w, 1);
 		w.now += STEP;
@@ -288,7 +288,7 @@ static void test_pipelined_again(void **state)
 	while (client_phase(w.client) != CLIENT_DONE) {
 		for (unsigned i = 0; i < 2; i++)
 			sy_stack_advance(w.s[i], w.now);
-		client_turn(w.client, w.s[0], w.now);
+		client_poll(w.client, w.s[0], w.now);
 		packets_move(&w, 0);
 		while (sy_stack_events(w.s[1], &e, 1)) {
 			if (e.id != listener)

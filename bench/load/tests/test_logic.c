@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is drawn, when it is due, what protocols say. Seeds are fixed: nothing here is by chance. */
+/* Distributions, schedules, protocols. Seeds are fixed: nothing is random. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -35,7 +35,7 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The mean of what is drawn is that of the formula, and this share of it is at most `at`. */
+/* The sample mean matches the formula, and this share is at most `at`. */
 static void draws_are(const char *text, double mean, uint64_t at, double share)
 {
 	struct distribution d = read_right(text, UNIT_COUNT);
@@ -133,7 +133,7 @@ static void test_arrivals_even(void **state)
 
 	arrivals_start(&a, &c, 5000000);
 	assert_false(arrivals_take(&a, &c, 5999999, &due));
-	/* No poll for a while: each request keeps its own time. */
+	/* After a pause each request still has its own due time. */
 	while (arrivals_take(&a, &c, 15000000, &due))
 		assert_int_equal(due, 5000000 + ++count * 1000000);
 	assert_int_equal(count, 10);

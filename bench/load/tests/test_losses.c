@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What goes wrong: each lost request has its cause, and the clients go on. */
+/* Failures: each lost request has its cause, and the clients continue. */
 #include <errno.h>
 
 #include "load_world.h"
@@ -20,8 +20,7 @@ static void test_refused(void **state)
 	world_close(&w);
 }
 
-/* Eight connections, of which only four at a time have a port: connecting fails at once. Each place
- * of the others asks again. */
+/* Eight connections with ports for four: connecting fails immediately. The others retry. */
 static void no_ports(bool open, uint32_t each)
 {
 	struct world w;
@@ -50,7 +49,7 @@ static void test_no_ports(void **state)
 	}
 }
 
-/* A server that answers nothing, and from `from` on ends connections on which nothing came. */
+/* A server without responses that closes idle connections from `from` on. */
 static void world_run_impatient(struct world *w, uint64_t from)
 {
 	struct sy_stack_endpoint local = server_at();
@@ -65,7 +64,7 @@ static void world_run_impatient(struct world *w, uint64_t from)
 	while (client_phase(w->client) != CLIENT_DONE) {
 		for (unsigned i = 0; i < 2; i++)
 			sy_stack_advance(w->s[i], w->now);
-		client_turn(w->client, w->s[0], w->now);
+		client_poll(w->client, w->s[0], w->now);
 		packets_move(w, 0);
 		while (ids < SY_ARRAY_LEN(id) &&
 		       sy_stack_accept(w->s[1], listener, 0, NULL, &id[ids]) == 0)
@@ -94,8 +93,7 @@ static void test_impatient_at_once(void **state)
 		w.o.timeout_ns = 10 * MS;
 		world_run_impatient(&w, 0);
 		const struct client_counts *n = client_counts(w.client);
-		/* Those that idle and were open when it went on: every 20 ms in 100 ms of sweeping.
-		 */
+		/* Idle connections that were open then: every 20 ms in 100 ms of sweeping. */
 		assert_in_range(n->reopened, 8 * 3, 8 * 3 + (8 - active) * 6);
 		assert_in_range(n->opened, n->reopened + active, n->reopened + 8);
 		assert_int_equal(n->timeout, active);
@@ -104,7 +102,7 @@ static void test_impatient_at_once(void **state)
 	}
 }
 
-/* Later: those that idle come again, but not at once. */
+/* Later: idle connections are reopened, but not immediately. */
 static void test_impatient_later(void **state)
 {
 	for (unsigned open = 0; open < 2; open++) {
@@ -152,7 +150,7 @@ static void test_resets(void **state)
 	lost_and_found(true);
 }
 
-/* However long it is, a time-out is found soon after its end: within a twentieth. */
+/* A time-out is detected within a twentieth of its length. */
 static void test_long_timeout(void **state)
 {
 	struct world w;
@@ -183,7 +181,7 @@ static void test_timeout(void **state)
 	world_close(&w);
 }
 
-/* An echo of what the raw protocol asks is no answer. */
+/* An echoed raw request is no response. */
 static void test_wrong(void **state)
 {
 	struct world w;
@@ -201,9 +199,9 @@ static void test_wrong(void **state)
 	while (client_phase(w.client) != CLIENT_DONE) {
 		for (unsigned i = 0; i < 2; i++)
 			sy_stack_advance(w.s[i], w.now);
-		client_turn(w.client, w.s[0], w.now);
+		client_poll(w.client, w.s[0], w.now);
 		packets_move(&w, 0);
-		while (server_turn(w.server, w.s[1], w.now))
+		while (server_poll(w.server, w.s[1], w.now))
 			;
 		packets_move(&w, 1);
 		w.now += STEP;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is asked of redis, and which of its answers are right. */
+/* redis requests, and which responses are valid. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 static const struct {
 	const char *bytes;
 	unsigned right, wrong; /* answers */
-	bool none;             /* then follows what is none */
+	bool none;             /* followed by an invalid response */
 } cases[] = {
         {"$5\r\nhello\r\n", 1, 0, false},
         {"$0\r\n\r\n+OK\r\n:17\r\n", 3, 0, false},
@@ -60,7 +60,7 @@ static void test_answers(void **state)
 			         piece);
 }
 
-/* More of an error's text than is looked at. */
+/* An error text longer than the parser's limit. */
 static void test_long_line(void **state)
 {
 	char line[3 * REDIS_LINE + 3];

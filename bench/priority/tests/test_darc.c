@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which worker serves which type, and a whole DARC behind two contexts. */
+/* Reservation of workers for types; and DARC behind two contexts. */
 #include "cores.h"
 #include "darc.h"
 #include "served.h"
@@ -9,7 +9,7 @@
 
 static struct cores cores;
 
-/* Serves a window: counts and times by type. */
+/* Serves a window of requests: counts and times by type. */
 static void window(const unsigned *count, const uint64_t *ns)
 {
 	for (unsigned type = 0; type < cores.types; type++)
@@ -42,7 +42,7 @@ static void test_first_come_first_served(void **state)
 }
 
 /* 0.5 % of 1 ms and 99.5 % of 1 µs: 16.6 % of the work is short. */
-static void test_short_ones_have_a_core(void **state)
+static void test_short_types_reserve_a_core(void **state)
 {
 	cores_init(&cores, 2, 2, NULL, 1000);
 	window((unsigned[]){5, 995}, (uint64_t[]){1 * MS, 1 * US});
@@ -54,7 +54,7 @@ static void test_short_ones_have_a_core(void **state)
 	pick(3, 0, 1, 1); /* cycles of the longer type's worker */
 	pick(3, 0, -1, 0);
 	cores_served(&cores, 0, 1, US);
-	pick(1, 0, -1, 0); /* idles rather than serve a long one */
+	pick(1, 0, -1, 0); /* idles instead of serving a long type */
 	cores_served(&cores, 1, 1, US);
 	pick(1, 0, 0, 1);
 	pick(1, 0, -1, 0);
@@ -63,7 +63,7 @@ static void test_short_ones_have_a_core(void **state)
 
 static void test_shares_of_work(void **state)
 {
-	/* work: 10 %, 30 %, 60 %; the first two are alike */
+	/* work: 10 %, 30 %, 60 %; the first two form a group */
 	cores_init(&cores, 10, 3, NULL, 300);
 	window((unsigned[]){100, 150, 50}, (uint64_t[]){10 * US, 20 * US, 120 * US});
 	assert_int_equal(cores.type[0].own, 0xf);
@@ -72,8 +72,8 @@ static void test_shares_of_work(void **state)
 	assert_int_equal(cores.type[2].own, 0x3f0);
 	assert_int_equal(cores.type[3].own, 0x200); /* unknown: the last one */
 	pick(1 << 3, 3, 3, 9);
-	pick(1 << 1 | 1, 1, 0, 0); /* of a group, the lower number first */
-	/* they change: 2 is the short one now */
+	pick(1 << 1 | 1, 1, 0, 0); /* within a group: the lower number first */
+	/* type 2 becomes the short one */
 	for (unsigned i = 0; i < 10; i++)
 		cores.busy = 0;
 	window((unsigned[]){100, 100, 100}, (uint64_t[]){100 * US, 100 * US, 1 * US});
@@ -105,17 +105,17 @@ static void test_levels_go_first(void **state)
 	assert_int_equal(cores_first(&cores, 8), 8);
 	assert_int_equal(cores_first(&cores, 0), 0);
 	window((unsigned[]){10, 10, 10}, (uint64_t[]){10 * US, 10 * US, 12 * US});
-	assert_int_equal(cores.type[2].own, 1); /* alike, but no group with the others */
+	assert_int_equal(cores.type[2].own, 1); /* similar, but of another level */
 	assert_int_equal(cores.type[2].steal, 2);
 	assert_int_equal(cores.type[0].own, 2);
 	assert_int_equal(cores.type[1].own, 2);
 	pick(7, 0, 2, 0);
 	pick(7, 0, 2, 1);
 	cores_served(&cores, 0, 2, US);
-	pick(3, 0, -1, 0); /* its own core idles */
+	pick(3, 0, -1, 0); /* its reserved core idles */
 	cores_served(&cores, 1, 2, US);
 	pick(3, 1, 0, 1);
-	/* One core: the urgent type first, whatever it takes, and before anybody has seen it. */
+	/* One core: the urgent type first, whatever its service time, even unmeasured. */
 	cores_init(&cores, 1, 3, level, 10);
 	window((unsigned[]){5, 5, 0}, (uint64_t[]){1 * US, 9 * US, 0});
 	pick(7, 0, 2, 0);
@@ -126,8 +126,8 @@ static void test_levels_go_first(void **state)
 	pick(3, 0, 0, 0);
 }
 
-/* An unseen type, and then a type without requests: known figures stay. */
-static void test_types_come_and_go(void **state)
+/* A new type, then an unused one: profiles are kept. */
+static void test_unused_types_keep_their_profile(void **state)
 {
 	cores_init(&cores, 4, 3, NULL, 10);
 	window((unsigned[]){0, 5, 5}, (uint64_t[]){0, 10 * US, 1 * MS});
@@ -161,7 +161,7 @@ static void darc_begin_with(unsigned workers, unsigned requests, const uint8_t *
 	                             .level = level};
 
 	assert_int_equal(darc_open(&o, &darc), 0);
-	assert_int_equal(sy_tcp_epoll_lend(on.server, on.ep, SY_TCP_LEVELS, darc_desk(darc)), 0);
+	assert_int_equal(sy_tcp_epoll_lend(on.server, on.ep, SY_TCP_LEVELS, darc_queue(darc)), 0);
 }
 
 static void darc_begin(unsigned workers, unsigned requests)
@@ -174,7 +174,7 @@ static void fetch_nothing(void)
 	served_fetch(SY_TCP_LEVELS, -1, 0);
 }
 
-/* A worker's next request is of connection i; -1: it has none. */
+/* Dequeues a worker's request, expected of connection i; -1: none. */
 static struct sy_tcp_request *take(unsigned worker, int i)
 {
 	struct sy_tcp_request *r = darc_take(darc, worker);
@@ -187,13 +187,13 @@ static struct sy_tcp_request *take(unsigned worker, int i)
 
 static void answer(unsigned worker, struct sy_tcp_request *r)
 {
-	memcpy(sy_tcp_request_room(r, 2), "ok", 2);
-	sy_tcp_request_give(r, r->len, 2);
+	memcpy(sy_tcp_request_buffer(r, 2), "ok", 2);
+	sy_tcp_request_complete(r, r->len, 2);
 	darc_served(darc, worker);
 	sy_tcp_run(on.server);
 }
 
-/* By the clock that times requests. */
+/* Measured by the clock that times requests. */
 static void spin_us(uint64_t us)
 {
 	for (uint64_t end = sy_clock_ns() + us * US; sy_clock_ns() < end;)
@@ -237,7 +237,7 @@ static void test_short_types_are_served_first(void **state)
 	served_send(1, "\0", 1);
 	served_send(2, "\0", 1);
 	served_send(3, "\1", 1);
-	served_send(4, "\7", 1); /* unknown */
+	served_send(4, "\7", 1); /* unknown type */
 	fetch_nothing();
 	answer(0, take(0, 3));
 	answer(0, take(0, 1));
@@ -245,7 +245,7 @@ static void test_short_types_are_served_first(void **state)
 	answer(0, take(0, 4));
 }
 
-/* Before workers are reserved, too. */
+/* Also before the first reservation. */
 static void test_urgent_types_are_served_first(void **state)
 {
 	static const uint8_t level[] = {6, 0};
@@ -269,8 +269,8 @@ static void test_urgent_types_are_served_first(void **state)
 	}
 }
 
-/* What DARC does not get any more is fetched again. */
-static void test_it_ends(void **state)
+/* After DARC is removed, sockets are fetched again. */
+static void test_removed_darc_returns_sockets(void **state)
 {
 	darc_begin(1, 10);
 	served_send(0, "\1", 1);
@@ -288,8 +288,8 @@ static void darc_end(void)
 	darc = NULL;
 }
 
-/* A worker has given a request back, and its context has not looked since. */
-static void test_it_is_closed_before_its_context_looks(void **state)
+/* A worker has completed a request that its context has not processed. */
+static void test_close_with_completed_requests(void **state)
 {
 	struct sy_tcp_request *r;
 
@@ -298,8 +298,8 @@ static void test_it_is_closed_before_its_context_looks(void **state)
 	served_send(1, "\1", 1);
 	fetch_nothing();
 	r = take(0, 0);
-	memcpy(sy_tcp_request_room(r, 2), "ok", 2);
-	sy_tcp_request_give(r, 1, 2);
+	memcpy(sy_tcp_request_buffer(r, 2), "ok", 2);
+	sy_tcp_request_complete(r, 1, 2);
 	darc_served(darc, 0);
 	darc_end();
 	sy_tcp_run(on.server);
@@ -308,8 +308,8 @@ static void test_it_is_closed_before_its_context_looks(void **state)
 	served_read(1, 1);
 }
 
-/* What no worker has taken comes back as it was. */
-static void test_requests_wait_when_it_is_closed(void **state)
+/* Requests not dequeued return unchanged. */
+static void test_close_with_queued_requests(void **state)
 {
 	darc_begin(2, 10);
 	for (unsigned i = 0; i < 5; i++)
@@ -347,17 +347,17 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_first_come_first_served),
-	        cmocka_unit_test(test_short_ones_have_a_core),
+	        cmocka_unit_test(test_short_types_reserve_a_core),
 	        cmocka_unit_test(test_shares_of_work),
 	        cmocka_unit_test(test_one_core),
 	        cmocka_unit_test(test_levels_go_first),
-	        cmocka_unit_test(test_types_come_and_go),
+	        cmocka_unit_test(test_unused_types_keep_their_profile),
 	        CASE(a_worker_has_one_at_a_time),
 	        CASE(short_types_are_served_first),
 	        CASE(urgent_types_are_served_first),
-	        CASE(it_ends),
-	        CASE(it_is_closed_before_its_context_looks),
-	        CASE(requests_wait_when_it_is_closed),
+	        CASE(removed_darc_returns_sockets),
+	        CASE(close_with_completed_requests),
+	        CASE(close_with_queued_requests),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

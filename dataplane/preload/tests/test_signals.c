@@ -261,7 +261,7 @@ uint32_t sy_stack_unread(struct sy_stack *s, sy_stack_id id)
 	return 0;
 }
 
-int64_t sy_stack_look(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count)
+int64_t sy_stack_peek_vectors(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count)
 {
 	return -EAGAIN;
 }

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libsteelyard-tcp: sockets and epoll on the TCP stack, without the kernel
- * (docs/design/0039-sockets.md, steelyard-tcp(7)).
+ * libsteelyard-tcp: sockets and epoll on the user-space TCP stack (docs/design/0039-sockets.md,
+ * steelyard-tcp(7)).
  *
- * A process opens the library once. Each of its threads that serves connections enters a context,
- * which owns a stack, a worker of the ports, descriptors and event queues, and shares nothing with
- * other contexts: all calls with a context come from the thread that entered it, and take no lock.
+ * A process opens the library once. Each thread that serves connections enters a context, which
+ * owns a stack, a worker of the ports, descriptors and event queues. Contexts share nothing: all
+ * calls with a context must come from the thread that entered it, and take no lock.
  *
  *     sy_tcp_open() ─▶ sy_tcp_enter() ─▶ sy_tcp_socket(), sy_tcp_bind(), sy_tcp_listen(), …
  *                          │
  *                          └▶ loop: sy_tcp_epoll_wait() ─▶ sy_tcp_accept(), sy_tcp_recv(), …
  *
- * Nothing blocks but what has a timeout: sy_tcp_wait(), sy_tcp_poll(), sy_tcp_epoll_wait(). These,
- * and sy_tcp_run(), move packets; a context whose thread calls none of them for long loses packets.
+ * Only calls with a time-out block: sy_tcp_wait(), sy_tcp_poll(), sy_tcp_epoll_wait(). These and
+ * sy_tcp_run() process packets; a context that calls none of them for long loses packets.
  *
- * All functions return a negative errno where they fail, with the number that Linux would give. No
- * call raises SIGPIPE: -EPIPE is what is left of it. Descriptors are numbers of the context and
- * mean nothing to the kernel. Addresses, options, flags and events are those of <sys/socket.h>,
- * <netinet/tcp.h>, <poll.h> and <sys/epoll.h>.
+ * All functions return a negative errno on failure, the one that Linux would set. No call raises
+ * SIGPIPE; it returns -EPIPE. Descriptors are numbers of the context, unknown to the kernel.
+ * Addresses, options, flags and events are those of <sys/socket.h>, <netinet/tcp.h>, <poll.h> and
+ * <sys/epoll.h>.
  */
 #ifndef SY_TCP_H
 #define SY_TCP_H
@@ -38,43 +38,44 @@
 extern "C" {
 #endif
 
-struct sy_tcp_library; /* the library's state of a process */
-struct sy_tcp_context; /* one thread's */
+struct sy_tcp_library; /* per process */
+struct sy_tcp_context; /* per thread */
 
 /* ---- start and end (sy_tcp_open(3)) ---------------------------------------------------------- */
 
 struct sy_tcp_setup {
-	size_t size; /* sizeof(struct sy_tcp_setup): what the application was built with */
-	/* Kernel interfaces, whose other packets stay the kernel's, and addresses that the stack
-	 * takes on them: "192.0.2.10", "2001:db8::10". No interface of this host may have these.
-	 * Or ports as `steelyard-forwarder --port` names them, such as DPDK's devices:
+	size_t size; /* sizeof(struct sy_tcp_setup) that the application was compiled with */
+	/* Kernel interfaces, and addresses of the stack on them: "192.0.2.10", "2001:db8::10". All
+	 * other packets go to the kernel, and no interface of this host may have these addresses.
+	 * Or ports in the syntax of `steelyard-forwarder --port`, such as DPDK devices:
 	 * "net_memif0,backend=ethdev,dev=net_memif0;role=client". */
 	const char *const *interface;
 	unsigned interfaces;
 	const char *const *address;
 	unsigned addresses;
-	unsigned contexts;      /* that threads may enter: all of them have to; 0: 1 */
-	unsigned connections;   /* of a context, at most; 0: 16384 */
+	unsigned contexts;      /* number of contexts, all of which must be entered; 0: 1 */
+	unsigned connections;   /* max. per context; 0: 16384 */
 	unsigned listeners;     /* likewise; 0: 64 */
-	uint64_t send_bytes;    /* of all send buffers of a context; 0: 256 MiB */
-	uint64_t receive_bytes; /* of what a context has not read; 0: as much as the pool allows */
-	unsigned memory_mb;     /* for packets and rings; 0: enough */
-	unsigned packets;       /* buffers; 0: enough for ports and contexts */
+	uint64_t send_bytes;    /* send buffers of a context; 0: 256 MiB */
+	uint64_t receive_bytes; /* unread data of a context; 0: limited by the packet pool */
+	unsigned memory_mb;     /* for packets and rings; 0: automatic */
+	unsigned packets;       /* packet buffers; 0: enough for ports and contexts */
 	bool no_huge_pages;     /* slower */
-	bool generic;           /* XDP in the kernel's generic mode, not in the driver's */
-	/* A connection's peer is whom a balancer names in a TCP option (TOA), if it does. Whoever
-	 * can send here can claim any: only behind a balancer. */
+	bool generic;           /* generic instead of driver mode of XDP */
+	/* Use the client address in a load balancer's TCP option (TOA) as the peer's address.
+	 * Clients can forge it: enable it only behind a load balancer. */
 	bool toa;
 	const char *congestion;         /* "cubic", "newreno"; NULL: cubic */
 	uint16_t port_first, port_last; /* ephemeral ports; 0: 49152 to 65535 */
-	bool verbose;                   /* tells more on standard error than warnings */
-	bool pacing; /* all connections send evenly over a round trip, not in bursts */
-	/* By which `steelyard stack` and `steelyard hook` find this program (--stack), in all its
-	 * contexts (docs/hooks.md): root and the program's user may. A name, or a path. NULL: the
-	 * program's name and process id; "": not at all. */
+	bool verbose;                   /* log more than warnings to standard error */
+	bool pacing; /* spread the segments of all connections over the round trip */
+	/* Name or path by which `steelyard stack` and `steelyard hook` (--stack) find all contexts
+	 * of this program; root and the program's user may (docs/hooks.md). NULL: the program's
+	 * name and process id; "": disabled. */
 	const char *stack;
-	/* Of ports that are no kernel interfaces, which have nobody to ask: as `--route` and
-	 * `--neighbour` of steelyard-forwarder. "10.0.0.0/8,port=net_memif0,via=10.1.0.1",
+	/* Static routes and neighbours of ports that are no kernel interfaces, in the syntax of
+	 * `--route` and `--neighbour` of steelyard-forwarder:
+	 * "10.0.0.0/8,port=net_memif0,via=10.1.0.1",
 	 * "10.1.0.1,port=net_memif0,mac=02:00:00:00:00:01". */
 	const char *const *route;
 	unsigned routes;
@@ -83,68 +84,69 @@ struct sy_tcp_setup {
 };
 
 /*
- * Opens the interfaces and takes the addresses; may take a second or two. Once in a process at a
- * time. A child that it forks later has no part in it and calls nothing here, and keeps the queues
- * bound until it ends or executes another program. Needs root, or CAP_NET_ADMIN, CAP_NET_RAW,
- * CAP_BPF and CAP_IPC_LOCK. why (may be NULL) gets a text, with the remedy, if it fails.
+ * Opens the interfaces and claims the addresses, which may take seconds. One instance per process.
+ * A child of a later fork() must not call the library, and keeps the queues bound until it exits or
+ * executes another program. Needs root, or CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_IPC_LOCK. On
+ * failure, why (may be NULL) gets a text with a remedy.
  */
 int sy_tcp_open(const struct sy_tcp_setup *options, struct sy_tcp_library **out, char *why,
                 size_t size);
-/* After all contexts have been left. Connections end; their peers get resets. */
+/* Call after all contexts have been left. Resets all connections. */
 void sy_tcp_close(struct sy_tcp_library *t);
 
-/* The calling thread gets the context; 0 ≤ number < options.contexts. -EBUSY: another has it. */
+/* Assigns a context to the calling thread; 0 ≤ number < options.contexts. Fails with -EBUSY if it
+ * is assigned. */
 int sy_tcp_enter(struct sy_tcp_library *t, unsigned number, struct sy_tcp_context **out);
-/* Closes all its descriptors. Nobody drives the stack from then on: an application that wants what
- * it has sent to be delivered closes descriptors earlier and goes on waiting for a while. Nor does
- * anybody hand over what comes in by its queue for other contexts: all are left together. */
+/* Closes all descriptors and stops the stack. To have sent data delivered, close descriptors
+ * earlier and keep waiting for a while. Also stops the steering of packets that its queue receives
+ * for other contexts: leave all contexts together. */
 void sy_tcp_leave(struct sy_tcp_context *c);
 unsigned sy_tcp_number(const struct sy_tcp_context *c);
 
-/* Is this an address that the stack has, or "any"? The rest is the kernel's. */
+/* Returns true for an address of the stack or a wildcard; others are the kernel's. */
 bool sy_tcp_is_local(const struct sy_tcp_library *t, const struct sockaddr *addr, socklen_t len);
 
 /* ---- packets and waiting (sy_tcp_wait(3)) ---------------------------------------------------- */
 
-/* One look at everything: receives, does what is due, sends. Never waits. 1: there was something to
- * do; 0: nothing. */
+/* One poll iteration: receives, runs timers, sends. Never blocks. Returns 1 if there was work, else
+ * 0. */
 int sy_tcp_run(struct sy_tcp_context *c);
-/* Runs until a descriptor has news, at most timeout_ms (-1: for ever); sleeps in the kernel where
- * nothing is to be done. 1: some descriptor of the context has changed; 0: time is over; -EINTR: a
- * signal came. mask: as of ppoll(2), NULL: as it is. */
+/* Runs until the readiness of a descriptor changes, or for timeout_ms (-1: unlimited); sleeps in
+ * the kernel while idle. Returns 1 on a change, 0 on time-out, -EINTR on a signal. mask: as in
+ * ppoll(2); NULL: unchanged. */
 int sy_tcp_wait(struct sy_tcp_context *c, int timeout_ms, const sigset_t *mask);
 
 /*
- * The same in pieces, for an application that waits for descriptors of the kernel at once:
+ * The same in steps, for an application that also waits for kernel descriptors:
  *
- *     sy_tcp_run(c);                                          and looks for events; if there are
- * none: timeout = sy_tcp_sleep(c);                              0: does not wait, and is awake
+ *     sy_tcp_run(c);                      then check for events; if there are none:
+ *     timeout = sy_tcp_sleep(c);          0: do not wait
  *     ppoll({sy_tcp_fd(c): POLLIN, others …}, timeout)
- *     sy_tcp_awake(c);                                        if timeout was not 0
- *     sy_tcp_run(c);                                          and looks for events
+ *     sy_tcp_awake(c);                    if timeout was not 0
+ *     sy_tcp_run(c);                      then check for events
  *
- * sy_tcp_fd() is an epoll instance, whose descriptor stays the same; nobody reads it.
+ * sy_tcp_fd() is an epoll instance that never changes; do not read it.
  */
 int sy_tcp_fd(const struct sy_tcp_context *c);
-/* Nanoseconds that the thread may sleep now. Between this and sy_tcp_awake(), no other calls with
+/* Returns how many nanoseconds the thread may sleep. Until sy_tcp_awake(), make no other call with
  * this context. */
 uint64_t sy_tcp_sleep(struct sy_tcp_context *c);
 void sy_tcp_awake(struct sy_tcp_context *c);
 
 /* ---- sockets (sy_tcp_socket(3)) -------------------------------------------------------------- */
 
-/* AF_INET or AF_INET6; else -EAFNOSUPPORT. -EMFILE: no descriptor is free. */
+/* AF_INET or AF_INET6. Fails with -EAFNOSUPPORT, or -EMFILE if no descriptor is free. */
 int sy_tcp_socket(struct sy_tcp_context *c, int family);
-/* Port 0 gets one at once. -EADDRNOTAVAIL: not an address of the stack. Each context binds and
- * listens for itself: SO_REUSEPORT is as if it were set between them. */
+/* Port 0 allocates one immediately. Fails with -EADDRNOTAVAIL for a foreign address. Contexts bind
+ * and listen independently, as if SO_REUSEPORT were set. */
 int sy_tcp_bind(struct sy_tcp_context *c, int fd, const struct sockaddr *addr, socklen_t len);
 int sy_tcp_listen(struct sy_tcp_context *c, int fd, int backlog);
 /* addr and len may be NULL. */
 int sy_tcp_accept(struct sy_tcp_context *c, int fd, struct sockaddr *addr, socklen_t *len);
-/* -EINPROGRESS: the descriptor becomes writable at the end; SO_ERROR says how it was. */
+/* Returns -EINPROGRESS; the descriptor becomes writable at the end, and SO_ERROR has the result. */
 int sy_tcp_connect(struct sy_tcp_context *c, int fd, const struct sockaddr *addr, socklen_t len);
 int sy_tcp_shutdown(struct sy_tcp_context *c, int fd, int how);
-/* With SO_LINGER and a time, close does not wait for it. */
+/* Does not wait for a time in SO_LINGER. */
 int sy_tcp_close_fd(struct sy_tcp_context *c, int fd);
 int sy_tcp_getsockname(struct sy_tcp_context *c, int fd, struct sockaddr *addr, socklen_t *len);
 int sy_tcp_getpeername(struct sy_tcp_context *c, int fd, struct sockaddr *addr, socklen_t *len);
@@ -152,99 +154,99 @@ int sy_tcp_getsockopt(struct sy_tcp_context *c, int fd, int level, int name, voi
                       socklen_t *len);
 int sy_tcp_setsockopt(struct sy_tcp_context *c, int fd, int level, int name, const void *value,
                       socklen_t len);
-/* FIONREAD, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK: *value is set. */
+/* FIONREAD, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK: sets *value. */
 int sy_tcp_ioctl(struct sy_tcp_context *c, int fd, unsigned long request, int *value);
 
-/* ---- bytes (sy_tcp_send(3)) ------------------------------------------------------------------ */
+/* ---- data (sy_tcp_send(3)) ------------------------------------------------------------------- */
 
-/* Flags: MSG_MORE, MSG_OOB; MSG_DONTWAIT, MSG_NOSIGNAL are as if given. */
+/* Flags: MSG_MORE, MSG_OOB; MSG_DONTWAIT and MSG_NOSIGNAL are implied. */
 ssize_t sy_tcp_send(struct sy_tcp_context *c, int fd, const void *bytes, size_t len, int flags);
 ssize_t sy_tcp_writev(struct sy_tcp_context *c, int fd, const struct iovec *v, int count);
 ssize_t sy_tcp_sendmsg(struct sy_tcp_context *c, int fd, const struct msghdr *m, int flags);
-/* Flags: MSG_PEEK, MSG_TRUNC; MSG_WAITALL takes what is there, as nonblocking sockets do. */
+/* Flags: MSG_PEEK, MSG_TRUNC; MSG_WAITALL returns what is available, as on nonblocking sockets. */
 ssize_t sy_tcp_recv(struct sy_tcp_context *c, int fd, void *bytes, size_t len, int flags);
 ssize_t sy_tcp_readv(struct sy_tcp_context *c, int fd, const struct iovec *v, int count);
 ssize_t sy_tcp_recvmsg(struct sy_tcp_context *c, int fd, struct msghdr *m, int flags);
 
 /*
- * Without a copy. Received bytes stay in their packets: sy_tcp_receive_look() points up to `count`
- * vectors to the first ones and returns how many bytes these are (0: the peer has finished), or as
- * sy_tcp_recv(). They are valid until sy_tcp_receive_done() takes the first `len` away, or any
- * other call reads from the descriptor or closes it.
+ * Zero-copy receive: sy_tcp_receive_look() points up to `count` vectors to the first received bytes
+ * and returns their number (0: EOF), or fails like sy_tcp_recv(). They are valid until
+ * sy_tcp_receive_done() consumes the first `len`, or another call reads from the descriptor or
+ * closes it.
  */
 ssize_t sy_tcp_receive_look(struct sy_tcp_context *c, int fd, struct iovec *v, int count);
 int sy_tcp_receive_done(struct sy_tcp_context *c, int fd, size_t len);
 /*
- * The application writes its bytes into the send buffer: sy_tcp_send_room() points up to `count`
- * vectors to room for at most `len` bytes and returns for how many, or as sy_tcp_send().
- * sy_tcp_send_done() sends the first `len` of them, which may be 0. In between no other call sends
- * on, shuts down or closes the descriptor, nor runs the context.
+ * Zero-copy send: sy_tcp_send_room() reserves at most `len` bytes of the send buffer in up to
+ * `count` vectors and returns their number, or fails like sy_tcp_send(). sy_tcp_send_done() sends
+ * the first `len` of them (0 is allowed). Until then, do not send on, shut down or close the
+ * descriptor, nor run the context.
  */
 ssize_t sy_tcp_send_room(struct sy_tcp_context *c, int fd, struct iovec *v, int count, size_t len);
 int sy_tcp_send_done(struct sy_tcp_context *c, int fd, size_t len, int flags);
 
 /* ---- readiness (sy_tcp_epoll(3)) ------------------------------------------------------------- */
 
-/* What holds now: POLLIN, POLLOUT, POLLRDHUP, POLLPRI, POLLERR, POLLHUP, as poll(2) would say of a
- * TCP socket; POLLNVAL: no such descriptor. Of an epoll descriptor: POLLIN, if it has events. */
-uint32_t sy_tcp_ready(struct sy_tcp_context *c, int fd);
-/* A counter that grows whenever the readiness of some descriptor may have: as long as it stays, no
- * descriptor needs to be asked again. */
-uint64_t sy_tcp_news(const struct sy_tcp_context *c);
-/* As ppoll(2), for descriptors of this context; fd < 0 is left out. Runs the context at least once.
+/* Returns the present readiness as poll(2) on a TCP socket: POLLIN, POLLOUT, POLLRDHUP, POLLPRI,
+ * POLLERR, POLLHUP; POLLNVAL: no such descriptor. An epoll descriptor has POLLIN if it has events.
  */
+uint32_t sy_tcp_ready(struct sy_tcp_context *c, int fd);
+/* Returns a counter that increases when the readiness of any descriptor may have changed: while it
+ * is constant, no descriptor needs to be checked. */
+uint64_t sy_tcp_news(const struct sy_tcp_context *c);
+/* As ppoll(2), for descriptors of this context; ignores fd < 0. Runs the context at least once. */
 int sy_tcp_poll(struct sy_tcp_context *c, struct pollfd *p, unsigned count, int timeout_ms,
                 const sigset_t *mask);
 
-/* As epoll(7): level- and edge-triggered, EPOLLONESHOT, data, epoll descriptors within others.
- * sy_tcp_close_fd() closes these, too. */
+/* As epoll(7): level- and edge-triggered, EPOLLONESHOT, nested instances. Close with
+ * sy_tcp_close_fd(). */
 int sy_tcp_epoll_create(struct sy_tcp_context *c);
 int sy_tcp_epoll_ctl(struct sy_tcp_context *c, int epfd, int op, int fd, struct epoll_event *event);
-/* Runs the context at least once. -EINTR: a signal came. mask as in sy_tcp_wait(). */
-int sy_tcp_epoll_wait(struct sy_tcp_context *c, int epfd, struct epoll_event *event, int most,
+/* Runs the context at least once. Fails with -EINTR on a signal. mask as in sy_tcp_wait(). */
+int sy_tcp_epoll_wait(struct sy_tcp_context *c, int epfd, struct epoll_event *event, int max,
                       int timeout_ms, const sigset_t *mask);
 
 /* ---- priorities (sy_tcp_hook(3)) ------------------------------------------------------------- */
 
 /*
- * Levels are 0 (first) to 7 (last), SY_USUAL without a hook. Hooks say which level a packet and a
- * segment have (docs/hooks.md); a socket's level is the most urgent one of what is unread, or, if
- * nothing is, of what was read last. That of a listener is 0. Each context has hooks of its own.
+ * Levels are 0 (highest) to 7 (lowest), SY_USUAL without a hook. Hooks assign levels to packets and
+ * segments (docs/hooks.md). A socket's level is the highest of its unread data, or else that of the
+ * data read last; a listener's is 0. Each context has its own hooks.
  */
 
-/* A hook of the process; payload has view->payload_len bytes. */
+/* A native hook; payload has view->payload_len bytes. */
 typedef uint8_t (*sy_tcp_packet_hook)(struct sy_hook_packet *view, const uint8_t *payload);
 typedef uint8_t (*sy_tcp_segment_hook)(struct sy_hook_segment *view, const uint8_t *payload);
 
-/* Loads a hook: an eBPF object, or a function. A name that is there gets the new code at once.
- * Returns its number; -EINVAL: it is refused, and why (may be NULL) gets the reason; -ENOSPC,
- * -EEXIST: it is a hook of the other kind, -ENOMEM, or what reading the file gives. */
+/* Loads a hook: an eBPF object or a function. An existing name gets the new code at once. Returns
+ * its number. Fails with -EINVAL if it is refused, and why (may be NULL) gets the reason; -ENOSPC;
+ * -EEXIST if it is a hook of the other kind; -ENOMEM; or the error of reading the file. */
 int sy_tcp_hook_load(struct sy_tcp_context *c, const char *name, const char *file, char *why,
                      size_t size);
 int sy_tcp_hook_packet(struct sy_tcp_context *c, const char *name, sy_tcp_packet_hook hook);
 int sy_tcp_hook_segment(struct sy_tcp_context *c, const char *name, sy_tcp_segment_hook hook);
-/* The number of a name; 0: there is none. */
+/* Returns the number of a name; 0: none. */
 int sy_tcp_hook_find(struct sy_tcp_context *c, const char *name);
 int sy_tcp_hook_remove(struct sy_tcp_context *c, int hook);
-/* Sets sy_param[i] of it. */
+/* Sets sy_param[i] of the hook. */
 int sy_tcp_hook_param(struct sy_tcp_context *c, int hook, unsigned i, uint64_t value);
-/* Calls, and of those that were timed, the mean in cycles of the TSC. */
+/* Returns the number of calls, and the mean TSC cycles of the sampled ones. */
 int sy_tcp_hook_calls(struct sy_tcp_context *c, int hook, uint64_t *calls, double *cycles);
 
-/* Who is asked. Hook 0: none. */
-#define SY_TCP_PACKETS  (-1) /* each packet that arrives, before anything else */
-#define SY_TCP_SEGMENTS (-2) /* segments of all sockets that have no other hook */
-/* fd: one of these; a connected socket; a listener, for those that it will accept. */
+/* Assigns a hook; 0: none. */
+#define SY_TCP_PACKETS  (-1) /* each received packet, before any other processing */
+#define SY_TCP_SEGMENTS (-2) /* segments of all sockets without a hook of their own */
+/* fd: one of these, a connected socket, or a listener, whose connections inherit it. */
 int sy_tcp_hook_use(struct sy_tcp_context *c, int fd, int hook);
 
-/* The socket's 64 private bytes, a cache line, which its segment hook sees as `own`; valid until it
- * is closed. NULL: not connected, or no memory. */
+/* Returns the socket's private area of 64 bytes, which its segment hook accesses as `own`; valid
+ * until the socket is closed. NULL: not connected, or no memory. */
 void *sy_tcp_own(struct sy_tcp_context *c, int fd);
-/* The socket's level, or -EBADF, -ENOTSOCK. */
+/* Returns the socket's level. Fails with -EBADF or -ENOTSOCK. */
 int sy_tcp_level(struct sy_tcp_context *c, int fd);
 
-/* sy_tcp_epoll_wait() gives what is most urgent first. This one does so of chosen levels alone (bit
- * 0: level 0), and says which level each has. */
+/* sy_tcp_epoll_wait() returns the most urgent events first. This call fetches only the given levels
+ * (bit 0: level 0) and returns each event's level. */
 struct sy_tcp_event {
 	uint32_t events; /* EPOLL* */
 	uint32_t level;
@@ -252,68 +254,77 @@ struct sy_tcp_event {
 };
 #define SY_TCP_LEVELS 0xffu
 int sy_tcp_epoll_fetch(struct sy_tcp_context *c, int epfd, unsigned levels,
-                       struct sy_tcp_event *event, int most, int timeout_ms, const sigset_t *mask);
-/* Levels that shall have at least so many percent of an instance's events while they have some,
- * whatever is more urgent; at most 100 in all, else -EINVAL. */
+                       struct sy_tcp_event *event, int max, int timeout_ms, const sigset_t *mask);
+/* Guarantees levels a minimum share of an instance's events, in percent, while they have events.
+ * Fails with -EINVAL if the sum exceeds 100. */
 int sy_tcp_epoll_shares(struct sy_tcp_context *c, int epfd, const uint8_t percent[SY_PRIORITIES]);
 
 struct sy_tcp_levels {
-	uint32_t waiting[SY_PRIORITIES]; /* packets that wait for the stack, now */
-	uint64_t taken[SY_PRIORITIES];   /* packets that waited so, and were processed */
-	uint64_t dropped[SY_PRIORITIES]; /* packets that found no place: the lowest level's */
-	uint32_t unread[SY_PRIORITIES];  /* sockets with unread bytes, now */
-	uint64_t risen;                  /* packets that got the level of one behind them */
+	uint32_t waiting[SY_PRIORITIES]; /* packets queued for the stack, now */
+	uint64_t taken[SY_PRIORITIES];   /* packets dequeued and processed */
+	uint64_t
+	        dropped[SY_PRIORITIES]; /* packets dropped from a full queue: of the lowest level */
+	uint32_t unread[SY_PRIORITIES]; /* sockets with unread data, now */
+	uint64_t risen; /* packets raised to the level of a later one of their flow */
 };
 void sy_tcp_levels(const struct sy_tcp_context *c, struct sy_tcp_levels *out);
 
-/* ---- requests on other cores (sy_tcp_desk(3)) ------------------------------------------------ */
+/* ---- work queues for other threads (sy_tcp_queue(3)) ----------------------------------------- */
 
 /*
- * A desk is where contexts lay requests for other threads, which answer them; no lock is taken.
+ * A work queue passes requests of contexts to other threads, without locks.
  *
- *     context ── lends ──▶ desk ──▶ any thread: sy_tcp_desk_take(), works, writes the answer
- *        ▲                                         │
- *        └──── sends the answer ◀── its ring ◀─────┘ sy_tcp_request_give()
+ *     context ── lends ──▶ queue ──▶ any thread: sy_tcp_queue_dequeue(), writes a response
+ *        ▲                                                  │
+ *        └── sends the response ◀── the context's ring ◀────┘ sy_tcp_request_complete()
  *
- * A request is what of a socket is unread. The bytes stay where they are. Until it is given back,
- * the socket has no events, and what comes later waits: answers stay in order.
+ * A request is the unread data of a socket; the bytes stay in place. Until it is completed, the
+ * socket has no events and later data is queued, so responses stay in order.
  */
-struct sy_tcp_desk;
+struct sy_tcp_queue;
 
 struct sy_tcp_request {
-	const struct iovec *v; /* the bytes, in `count` pieces */
+	const struct iovec *v; /* the data, in `count` pieces */
 	int count;
 	unsigned level;
-	size_t len;        /* all bytes */
-	epoll_data_t data; /* as of the watch, or of sy_tcp_lend() */
-	const void *own;   /* sy_tcp_own() as it was when this was lent; NULL: no memory */
+	size_t len;        /* total bytes */
+	epoll_data_t data; /* of the watch, or of sy_tcp_lend() */
+	const void *own;   /* copy of sy_tcp_own(); NULL: no memory */
 };
 
-/* requests: that may lie there, at most. -ENOMEM. After sy_tcp_open(); closed when all that were
- * taken are given back, and before sy_tcp_close(). What still lies there is given back unused. */
-int sy_tcp_desk_open(unsigned requests, struct sy_tcp_desk **out);
-void sy_tcp_desk_close(struct sy_tcp_desk *desk);
+/* requests: capacity. Fails with -ENOMEM. Open it after sy_tcp_open(). Close it when all dequeued
+ * requests are completed, and before sy_tcp_close(); queued requests return to their sockets
+ * unused. */
+int sy_tcp_queue_open(unsigned requests, struct sy_tcp_queue **out);
+void sy_tcp_queue_close(struct sy_tcp_queue *queue);
 
-/* An instance's sockets whose level is among these are not fetched from it when they are readable,
- * but lie on the desk; desk NULL: they are fetched again. Levels of other desks stay as they are.
- */
+/* Readable sockets of these levels are queued instead of being fetched from the instance; queue
+ * NULL: they are fetched again. Other levels keep their queues. */
 int sy_tcp_epoll_lend(struct sy_tcp_context *c, int epfd, unsigned levels,
-                      struct sy_tcp_desk *desk);
-/* Lends what is unread of one socket. 0; -EAGAIN: nothing is unread, or it is lent already, or the
- * desk is full: then sy_tcp_wait() returns when it is not; or as sy_tcp_recv(). */
-int sy_tcp_lend(struct sy_tcp_context *c, int fd, epoll_data_t data, struct sy_tcp_desk *desk);
+                      struct sy_tcp_queue *queue);
+/* Queues the unread data of one socket. Fails with -EAGAIN if there is none, it is already lent, or
+ * the queue is full: then sy_tcp_wait() returns when it has space; or like sy_tcp_recv(). */
+int sy_tcp_lend(struct sy_tcp_context *c, int fd, epoll_data_t data, struct sy_tcp_queue *queue);
 
-/* Any thread: takes up to `most` requests, waits for the first one at most timeout_ms (-1: for
- * ever). Returns how many, or -EINTR. */
-int sy_tcp_desk_take(struct sy_tcp_desk *desk, struct sy_tcp_request **r, unsigned most,
-                     int timeout_ms);
-/* Memory for len bytes of answer; NULL: none. What was written into it before stays. */
-void *sy_tcp_request_room(struct sy_tcp_request *r, size_t len);
-/* Gives it back: `used` of its bytes are read, and the first `answer` bytes of the room are sent.
- * Nothing may be used yet: then the socket is lent again when more has come. If no more can come,
- * as the peer has finished or the receive buffer is full (SO_RCVBUF), it is fetched from its
- * instance instead. */
-void sy_tcp_request_give(struct sy_tcp_request *r, size_t used, size_t answer);
+/* Any thread may call it: dequeues up to `max` requests; waits for the first one up to timeout_ms
+ * (-1: unlimited). Returns their number, or -EINTR. */
+int sy_tcp_queue_dequeue(struct sy_tcp_queue *queue, struct sy_tcp_request **r, unsigned max,
+                         int timeout_ms);
+/* Returns memory for a response of len bytes, with what was written before; NULL: no memory. */
+void *sy_tcp_request_buffer(struct sy_tcp_request *r, size_t len);
+/* Completes a request: consumes `used` bytes of the data and sends the first `response` bytes of
+ * the buffer. used 0: the request is incomplete and is queued again with further data. If no more
+ * can arrive (EOF, or the receive buffer is full: SO_RCVBUF), the socket's event is fetched from
+ * its instance instead. */
+void sy_tcp_request_complete(struct sy_tcp_request *r, size_t used, size_t response);
+
+/* Earlier names, accepted until 1.0. */
+#define sy_tcp_desk         sy_tcp_queue
+#define sy_tcp_desk_open    sy_tcp_queue_open
+#define sy_tcp_desk_close   sy_tcp_queue_close
+#define sy_tcp_desk_take    sy_tcp_queue_dequeue
+#define sy_tcp_request_room sy_tcp_request_buffer
+#define sy_tcp_request_give sy_tcp_request_complete
 
 #ifdef __cplusplus
 }

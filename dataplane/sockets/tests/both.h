@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The same calls on sockets of the kernel and on those of the library: a play makes them, and notes
- * what each returns. Both notes have to be alike.
+ * Runs the same calls on kernel sockets and on the library's: a play makes them and logs each
+ * result. Both logs must be equal.
  */
 #ifndef BOTH_H
 #define BOTH_H
@@ -18,7 +18,7 @@
 /* Calls return a negative errno. A descriptor belongs to a side. */
 struct both {
 	const char *name;
-	const char *address[2]; /* of the server: IPv4, IPv6 */
+	const char *address[2]; /* server addresses: IPv4, IPv6 */
 	int (*socket)(int side, int family);
 	int (*bind)(int side, int fd, const struct sockaddr *addr, socklen_t len);
 	int (*listen)(int side, int fd, int backlog);
@@ -40,10 +40,10 @@ struct both {
 	int (*poll)(int side, struct pollfd *p, unsigned count, int timeout_ms);
 	int (*epoll_create)(int side);
 	int (*epoll_ctl)(int side, int epfd, int op, int fd, struct epoll_event *event);
-	int (*epoll_wait)(int side, int epfd, struct epoll_event *event, int most, int timeout_ms);
+	int (*epoll_wait)(int side, int epfd, struct epoll_event *event, int max, int timeout_ms);
 };
 
-/* Every play of the list, on one of them. Notes are lines of text. */
+/* Runs all plays of a list on one implementation. A log is lines of text. */
 struct play {
 	const char *name;
 	void (*run)(const struct both *b, bool v6);
@@ -52,7 +52,7 @@ extern const struct play plays[]; /* ends with a NULL name */
 extern const struct play plays_epoll[];
 extern const struct play plays_reset[];
 
-/* Adds a line to what the running play has noted. */
+/* Appends a line to the log. */
 void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same with the name of an errno, for a negative result. */
 void note_result(const char *what, long result);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Bytes say which calls two applications make, right or wrong, on both ends of a link. Whatever
- * they do: answers are within bounds, and in the end nothing is left.
+ * The input determines the calls of two applications, valid or not, at both ends of a link.
+ * Results must be within bounds, and nothing may leak.
  */
 #ifndef CALLS_H
 #define CALLS_H
@@ -41,7 +41,7 @@ static inline uint32_t calls_number(struct calls *f)
 	return kind < 128 ? number % 16 : kind < 240 ? number : number << (kind % 17);
 }
 
-/* Small ones, so that they meet; at times one that is none. */
+/* Small numbers, so that calls use the same descriptors; sometimes an invalid one. */
 static inline int calls_fd(struct calls *f)
 {
 	return (int)(calls_byte(f) % 14) - 1;

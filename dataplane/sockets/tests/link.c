@@ -25,7 +25,7 @@ static bool side_send(struct link *l, unsigned from)
 	}
 	l->packets += keep;
 	sy_stack_receive(l->side[!from].stack, kept, keep, l->now);
-	while (sy_stack_take(l->side[!from].stack, 32, l->now) > 0)
+	while (sy_stack_process(l->side[!from].stack, 32, l->now) > 0)
 		;
 	return count > 0;
 }
@@ -41,7 +41,7 @@ static uint64_t link_due(struct link *l)
 	return due;
 }
 
-static bool turn(void *d)
+static bool side_poll(void *d)
 {
 	struct link *l = ((struct link_side *)d)->link;
 	bool any = false, more = true;
@@ -81,9 +81,9 @@ static int wait(void *d, uint64_t most_ns, const sigset_t *mask)
 
 	if (ns > most_ns)
 		ns = most_ns;
-	if (ns > UINT64_C(86400) * 1000000000) /* nothing will ever happen */
+	if (ns > UINT64_C(86400) * 1000000000) /* no timer is set */
 		return -EINTR;
-	l->now += ns ? ns : 1000; /* time never stands still */
+	l->now += ns ? ns : 1000; /* time must advance */
 	return 0;
 }
 
@@ -97,7 +97,7 @@ static int fd(void *d)
 	return -1;
 }
 
-static const struct context_driver driver = {.turn = turn,
+static const struct context_driver driver = {.poll = side_poll,
                                              .sleep = sleep_ns,
                                              .awake = awake,
                                              .wait = wait,
@@ -146,10 +146,10 @@ void link_pass(struct link *l, uint64_t ns)
 	uint64_t end = l->now + ns;
 
 	while (l->now < end) {
-		turn(&l->side[0]);
+		side_poll(&l->side[0]);
 		wait(&l->side[0], end - l->now, NULL);
 	}
-	turn(&l->side[0]);
+	side_poll(&l->side[0]);
 }
 
 uint64_t link_held(const struct link *l)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two contexts in one process with a link between them, in virtual time: whoever runs one of them
- * runs both, and waiting lets the time go on to what is due.
+ * Two contexts in one process, joined by a link, in virtual time: polling one polls both, and
+ * waiting advances the time to the next deadline.
  */
 #ifndef LINK_H
 #define LINK_H
@@ -17,22 +17,22 @@ struct link {
 		struct sy_stack *stack;
 		struct sy_tcp_context *context;
 		struct sy_stack_endpoint address[2];
-		unsigned woken; /* how often, by other threads */
+		unsigned woken; /* wake-ups by other threads */
 	} side[2];
 	uint64_t now;
 	uint64_t packets;
-	bool cut; /* packets are lost */
-	/* Changes a packet on its way. May replace it; NULL: none. */
+	bool cut; /* drop all packets */
+	/* Modifies a packet in transit. May replace it; NULL: drops it. */
 	struct rte_mbuf *(*change)(struct link *l, unsigned from, struct rte_mbuf *m);
 };
 
-/* Options: NULL, or what the stacks shall have beyond their pool and connections. */
+/* options: NULL, or options of the stacks beyond pool and connections. */
 void link_open(struct link *l, const struct sy_stack_options *options, uint32_t descriptors);
-/* Checks that nothing is left: no packet, no connection. */
+/* Checks that no packet or connection leaked. */
 void link_close(struct link *l);
-/* Lets so much time pass. */
+/* Advances the time. */
 void link_pass(struct link *l, uint64_t ns);
-/* Memory that both stacks hold for bytes. */
+/* Buffer memory of both stacks. */
 uint64_t link_held(const struct link *l);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What applications do with sockets, right and wrong. */
+/* Plays: valid and invalid use of sockets. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/sockios.h>
@@ -414,12 +414,12 @@ static void options(const struct both *b, bool v6)
 	len = sizeof(got);
 	b->getsockopt(CLIENT, fd, SOL_SOCKET, SO_LINGER, &got, &len);
 	note("linger %d %d of %u bytes\n", got.l_onoff, got.l_linger, (unsigned)len);
-	uint64_t rate = 5000000000, told = 0;
+	uint64_t rate = 5000000000, reported = 0;
 	note_result("64 bits", b->setsockopt(CLIENT, fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, 8));
 	note_number(b, CLIENT, fd, "SO_MAX_PACING_RATE", SOL_SOCKET, SO_MAX_PACING_RATE);
-	len = sizeof(told);
-	b->getsockopt(CLIENT, fd, SOL_SOCKET, SO_MAX_PACING_RATE, &told, &len);
-	note("rate %lu of %u bytes\n", told, (unsigned)len);
+	len = sizeof(reported);
+	b->getsockopt(CLIENT, fd, SOL_SOCKET, SO_MAX_PACING_RATE, &reported, &len);
+	note("rate %lu of %u bytes\n", reported, (unsigned)len);
 	int bytes = 50000;
 	note_result("SO_SNDBUF", b->setsockopt(CLIENT, fd, SOL_SOCKET, SO_SNDBUF, &bytes, 4));
 	note_number(b, CLIENT, fd, "SO_SNDBUF", SOL_SOCKET, SO_SNDBUF);
@@ -466,7 +466,7 @@ static void urgent(const struct both *b, bool v6)
 	struct pair p = pair_make(b, v6);
 	int one = 1, mark = 0;
 
-	/* The stack knows no other way (RFC 6093). */
+	/* Always inline in the stack (RFC 6093). */
 	note_result("inline", b->setsockopt(SERVER, p.server, SOL_SOCKET, SO_OOBINLINE, &one, 4));
 	note_result("send", b->send(CLIENT, p.client, "abc", 3, MSG_OOB));
 	await(b, SERVER, p.server, POLLPRI);
@@ -484,7 +484,7 @@ static void urgent(const struct both *b, bool v6)
 	pair_close(b, &p);
 }
 
-/* A socket of IPv6 takes IPv4 as well, unless it does not want to. */
+/* An IPv6 socket also accepts IPv4, unless IPV6_V6ONLY. */
 static void families(const struct both *b, bool v6)
 {
 	struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(PORT)}, got;

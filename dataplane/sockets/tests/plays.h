@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What plays share. */
+/* Helpers of plays. */
 #ifndef PLAYS_H
 #define PLAYS_H
 
@@ -16,9 +16,9 @@ struct pair {
 struct sockaddr_storage address_at(const struct both *b, bool v6, int port);
 socklen_t address_len(bool v6);
 void note_ready(const struct both *b, int side, const char *who, int fd);
-/* Receives, and notes the result and the bytes. */
+/* Receives, and logs result and bytes. */
 void note_recv(const struct both *b, int side, int fd, int flags);
-/* Notes an option that is a number. */
+/* Logs a numeric option. */
 void note_number(const struct both *b, int side, int fd, const char *name, int level, int option);
 /* Waits for one of these events. */
 void await(const struct both *b, int side, int fd, short events);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What applications do with epoll. */
+/* Plays: epoll. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <string.h>
@@ -95,10 +95,10 @@ static void edges(const struct both *b, bool v6)
 	note_events(b, SERVER, ep, 0);
 	b->recv(SERVER, p.server, bytes, 1, 0);
 	note_events(b, SERVER, ep, 0);
-	b->send(CLIENT, p.client, "c", 1, 0); /* more of them is news */
+	b->send(CLIENT, p.client, "c", 1, 0); /* more data is a new edge */
 	note_events(b, SERVER, ep, 30000);
 	note_events(b, SERVER, ep, 0);
-	b->epoll_ctl(SERVER, ep, EPOLL_CTL_MOD, p.server, &e); /* asks again */
+	b->epoll_ctl(SERVER, ep, EPOLL_CTL_MOD, p.server, &e); /* re-arms */
 	note_events(b, SERVER, ep, 0);
 	b->recv(SERVER, p.server, bytes, 8, 0);
 	note_result("recv", b->recv(SERVER, p.server, bytes, 8, 0));
@@ -130,7 +130,7 @@ static void one_shot(const struct both *b, bool v6)
 	pair_close(b, &p);
 }
 
-/* An instance in an instance, in poll(), and too many of them. */
+/* Nested instances, in poll(), and too deeply. */
 static void nested(const struct both *b, bool v6)
 {
 	struct pair p = pair_make(b, v6);
@@ -168,8 +168,8 @@ static void nested(const struct both *b, bool v6)
 	pair_close(b, &p);
 }
 
-/* Several are ready: each gets its turn. */
-static void turns(const struct both *b, bool v6)
+/* Ready descriptors are reported round robin. */
+static void round_robin(const struct both *b, bool v6)
 {
 	int listener = listener_make(b, v6, PORT), ep = b->epoll_create(SERVER), client[4],
 	    server[4];
@@ -199,6 +199,11 @@ static void turns(const struct both *b, bool v6)
 }
 
 const struct play plays_epoll[] = {
-        {"wrong calls", wrong_calls}, {"levels", levels}, {"edges", edges}, {"one-shot", one_shot},
-        {"nested", nested},           {"turns", turns},   {NULL, NULL},
+        {"wrong calls", wrong_calls},
+        {"levels", levels},
+        {"edges", edges},
+        {"one-shot", one_shot},
+        {"nested", nested},
+        {"round_robin", round_robin},
+        {NULL, NULL},
 };

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A peer resets the connection: what has arrived before, readiness, and which call gets the error.
- */
+/* The peer resets the connection: earlier data, readiness, and which call returns the error. */
 #include <linux/sockios.h>
 #include <stddef.h>
 #include <sys/ioctl.h>
@@ -23,7 +22,7 @@ static void reset(const struct both *b, bool v6)
 	note_ready(b, SERVER, "server", p.server);
 	b->close(SERVER, p.server);
 	b->close(SERVER, p.listener);
-	/* Unread bytes: the peer learns of it by a reset. */
+	/* Closing with unread data resets the connection. */
 	p = pair_make(b, v6);
 	b->send(CLIENT, p.client, "unread", 6, 0);
 	await(b, SERVER, p.server, POLLIN);
@@ -37,7 +36,7 @@ static void reset(const struct both *b, bool v6)
 	b->close(SERVER, p.listener);
 }
 
-/* Until the peer's stack has all bytes. */
+/* Waits until the peer has acknowledged everything. */
 static void await_acknowledged(const struct both *b, int side, int fd)
 {
 	struct pollfd nothing = {.fd = fd};
@@ -47,7 +46,7 @@ static void await_acknowledged(const struct both *b, int side, int fd)
 		b->poll(side, &nothing, 1, 1);
 }
 
-/* The client sends an answer and resets the connection. */
+/* The client sends data and resets the connection. */
 static struct pair pair_reset(const struct both *b, bool v6, bool accepts, bool ends)
 {
 	struct pair p = {.listener = listener_make(b, v6, PORT), .server = -1};
@@ -80,7 +79,7 @@ static void reset_close(const struct both *b, const struct pair *p)
 	b->close(SERVER, p->listener);
 }
 
-/* The bytes first, then the error, then the end. */
+/* First the data, then the error, then EOF. */
 static void reset_after_bytes(const struct both *b, bool v6)
 {
 	struct pair p = pair_reset(b, v6, true, false);
@@ -99,7 +98,7 @@ static void reset_after_bytes(const struct both *b, bool v6)
 	note_recv(b, SERVER, p.server, 0);
 	note_result("send", b->send(SERVER, p.server, "x", 1, 0));
 	reset_close(b, &p);
-	/* A call that has got bytes leaves the error to the next one. */
+	/* A call that returns data leaves the error to the next one. */
 	p = pair_reset(b, v6, true, false);
 	const struct iovec two[2] = {{bytes, 8}, {bytes, 8}};
 	note_result("readv", b->readv(SERVER, p.server, two, 2));
@@ -115,7 +114,7 @@ static void reset_after_bytes(const struct both *b, bool v6)
 	reset_close(b, &p);
 }
 
-/* Whichever call gets the error, the bytes stay. */
+/* If another call returns the error first, the data stays. */
 static void reset_error_first(const struct both *b, bool v6)
 {
 	struct pair p = pair_reset(b, v6, true, false);
@@ -140,7 +139,7 @@ static void reset_error_first(const struct both *b, bool v6)
 	reset_close(b, &p);
 }
 
-/* After its FIN: the end comes before the error. */
+/* After a FIN: EOF precedes the error. */
 static void reset_after_end(const struct both *b, bool v6)
 {
 	struct pair p = pair_reset(b, v6, true, true);
@@ -153,7 +152,7 @@ static void reset_after_end(const struct both *b, bool v6)
 	reset_close(b, &p);
 }
 
-/* Before accept(): the connection is accepted all the same. */
+/* Before accept(): it is accepted nevertheless. */
 static void reset_before_accept(const struct both *b, bool v6)
 {
 	struct pair p = pair_reset(b, v6, false, false);
@@ -169,7 +168,7 @@ static void reset_before_accept(const struct both *b, bool v6)
 	note_recv(b, SERVER, p.server, 0);
 	reset_close(b, &p);
 	p = pair_reset(b, v6, false, false);
-	b->close(SERVER, p.listener); /* and it may be left there */
+	b->close(SERVER, p.listener); /* or remains in the accept queue */
 }
 
 const struct play plays_reset[] = {

@@ -17,8 +17,8 @@ static struct link served;
 static struct {
 	struct sy_tcp_context *client, *server;
 	int ep, listener;
-	int receive_bytes;                      /* of clients' buffers; 0: the usual */
-	int from[SERVED_MOST], to[SERVED_MOST]; /* both ends; data of the watch is the index */
+	int receive_bytes;                      /* of clients' buffers; 0: default */
+	int from[SERVED_MOST], to[SERVED_MOST]; /* both ends; the watch's data is the index */
 } on;
 
 static inline void served_connect(unsigned i)
@@ -76,7 +76,7 @@ static inline void served_read(unsigned i, size_t len)
 	assert_int_equal(sy_tcp_recv(on.server, on.to[i], bytes, len, 0), len);
 }
 
-/* The client has these bytes, and no others. */
+/* The client has received exactly these bytes. */
 static inline void served_answer(unsigned i, const void *bytes, size_t len)
 {
 	uint8_t got[4096];
@@ -87,7 +87,7 @@ static inline void served_answer(unsigned i, const void *bytes, size_t len)
 	assert_memory_equal(got, bytes, len);
 }
 
-/* What is fetched of these levels is connection i at a level; -1: nothing. */
+/* The event fetched of these levels is connection i's at a level; -1: none. */
 static inline void served_fetch(unsigned levels, int i, unsigned level)
 {
 	struct sy_tcp_event e;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The library's sockets behave as the kernel's: the plays of both.h on both of them. */
+/* The library's sockets behave like the kernel's: the plays of both.h on both. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -149,9 +149,9 @@ static int k_epoll_ctl(int side, int epfd, int op, int fd, struct epoll_event *e
 	return (int)ERRNO(epoll_ctl(epfd, op, fd, event));
 }
 
-static int k_epoll_wait(int side, int epfd, struct epoll_event *event, int most, int timeout_ms)
+static int k_epoll_wait(int side, int epfd, struct epoll_event *event, int max, int timeout_ms)
 {
-	return (int)ERRNO(epoll_wait(epfd, event, most, timeout_ms));
+	return (int)ERRNO(epoll_wait(epfd, event, max, timeout_ms));
 }
 
 static const struct both kernels = {
@@ -223,7 +223,7 @@ static const struct both ours = {
 
 /* ---- both ------------------------------------------------------------------------------------ */
 
-/* The first line that differs. */
+/* Reports the first difference. */
 static void compare(const char *play, bool v6)
 {
 	const char *a = notes[0], *b = notes[1];
@@ -280,7 +280,7 @@ static void test_epoll(void **state)
 	plays_run(plays_epoll);
 }
 
-/* A network of its own, where the plays' port is free. */
+/* A network namespace, where the plays' port is free. */
 static int setup(void **state)
 {
 	return unshare(CLONE_NEWNET) || system("ip link set lo up") ? -1 : 0;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Random calls: what the fuzz target does, for each build. `test_sockets_calls COUNT FIRST` for
- * more. */
+/* Random calls, as the fuzz target. `test_sockets_calls COUNT FIRST` runs more. */
 #include "calls.h"
 
 static uint64_t first = 1, count = 1000;

@@ -37,7 +37,7 @@ static void test_wait_gives_them_in_order(void **state)
 		assert_int_equal(e[i].data.u32, 5 - i);
 }
 
-/* Without hooks all is as it comes. */
+/* Without hooks: FIFO. */
 static void test_without_hooks(void **state)
 {
 	struct epoll_event e[8];
@@ -65,7 +65,7 @@ static void test_time_passes_without_chosen_levels(void **state)
 	assert_int_equal(sy_tcp_epoll_fetch(on.server, 999, ALL, &e, 1, 0, NULL), -EBADF);
 }
 
-/* It is asked anew at each fetch: what is urgent may be read meanwhile, or come. */
+/* Each fetch uses the present level: urgent data may be read or arrive meanwhile. */
 static void test_levels_change(void **state)
 {
 	uint8_t urgent[1300] = {1}, other[1300] = {6};
@@ -82,8 +82,8 @@ static void test_levels_change(void **state)
 	served_fetch(ALL, 0, 3);
 }
 
-/* An accepted connection is not held up by what others send. */
-static void test_listeners_are_first(void **state)
+/* Data of others does not delay accept(). */
+static void test_listeners_have_level_0(void **state)
 {
 	served_labels();
 	struct epoll_event e = {.events = EPOLLIN, .data.u32 = 40};
@@ -203,7 +203,7 @@ static void test_levels_report(void **state)
 	assert_int_equal(levels.unread[7], 1);
 }
 
-static uint16_t left[16]; /* clients' ports, as the server's packets left */
+static uint16_t left[16]; /* clients' ports in the order of the server's packets */
 static unsigned lefts;
 
 static struct rte_mbuf *note(struct link *l, unsigned from, struct rte_mbuf *m)
@@ -213,8 +213,8 @@ static struct rte_mbuf *note(struct link *l, unsigned from, struct rte_mbuf *m)
 	return m;
 }
 
-/* SO_PRIORITY, of connections and of listeners for theirs. */
-static void test_what_leaves_first(void **state)
+/* SO_PRIORITY of connections, and inherited from listeners. */
+static void test_urgent_packets_leave_first(void **state)
 {
 	const int first = 6, last = 1;
 	struct sockaddr_in name;
@@ -260,12 +260,12 @@ int main(void)
 	        CASE(without_hooks),
 	        CASE(time_passes_without_chosen_levels),
 	        CASE(levels_change),
-	        CASE(listeners_are_first),
+	        CASE(listeners_have_level_0),
 	        CASE(nested),
 	        CASE(shares),
 	        CASE(hooks),
 	        CASE(levels_report),
-	        CASE(what_leaves_first),
+	        CASE(urgent_packets_leave_first),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

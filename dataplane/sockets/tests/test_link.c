@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Two contexts talk by sockets and epoll, in virtual time. */
+/* Two contexts communicate by sockets and epoll, in virtual time. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/sockios.h>
@@ -94,7 +94,7 @@ struct stream {
 	bool over;
 };
 
-/* Echoes in the given manner; returns whether the connection is over. */
+/* Echoes in the given manner. Returns true at the end of the connection. */
 static bool echo(int fd, bool direct)
 {
 	struct iovec v[3];
@@ -111,7 +111,7 @@ static bool echo(int fd, bool direct)
 			if (sent > 0)
 				assert_int_equal(
 				        sy_tcp_receive_done(side(SERVER), fd, (size_t)sent), 0);
-		} else { /* looks, sends, and takes away what was sent */
+		} else { /* looks, sends, and consumes what was sent */
 			len = sy_tcp_recv(side(SERVER), fd, bytes, sizeof(bytes), MSG_PEEK);
 			sent = len > 0 ? sy_tcp_send(side(SERVER), fd, bytes, (size_t)len, 0) : 0;
 			if (sent > 0)
@@ -147,7 +147,7 @@ static void client_send(struct stream *s, bool direct)
 				for (size_t k = 0; k < v[i].iov_len; k++)
 					((uint8_t *)v[i].iov_base)[k] = byte_of((uint32_t)at++);
 			if (done > 1)
-				done -= s->sent % 2; /* not all that was asked for */
+				done -= s->sent % 2; /* less than requested */
 			if (done > 0)
 				assert_int_equal(
 				        sy_tcp_send_done(side(CLIENT), s->fd, (size_t)done, 0), 0);
@@ -199,7 +199,7 @@ static void server_turn(int ep, int listener, uint32_t how, bool direct)
 	}
 }
 
-/* An application that only waits for what it asked for: none may be forgotten. */
+/* The application only waits for the events that it requested: none may be missing. */
 static void conversation(uint32_t how, bool direct)
 {
 	static struct stream stream[CLIENTS];
@@ -217,12 +217,12 @@ static void conversation(uint32_t how, bool direct)
 		e = (struct epoll_event){.events = EPOLLIN | EPOLLOUT | how, .data.u32 = i};
 		sy_tcp_epoll_ctl(side(CLIENT), ep[CLIENT], EPOLL_CTL_ADD, stream[i].fd, &e);
 	}
-	for (unsigned turns = 0; over < CLIENTS; turns++) {
+	for (unsigned polls = 0; over < CLIENTS; polls++) {
 		struct epoll_event got[5];
-		assert_true(turns < 1000000);
+		assert_true(polls < 1000000);
 		server_turn(ep[SERVER], listener, how | (how & EPOLLET ? EPOLLOUT : 0), direct);
 		int count = sy_tcp_epoll_wait(side(CLIENT), ep[CLIENT], got, 5, 0, NULL);
-		if (count == 0) /* then time goes on */
+		if (count == 0) /* idle: advance the time */
 			sy_tcp_wait(side(CLIENT), 5, NULL);
 		for (int i = 0; i < count; i++) {
 			struct stream *s = &stream[got[i].data.u32];
@@ -252,7 +252,7 @@ static void test_edge_triggered(void **state)
 	conversation(EPOLLET, false);
 }
 
-static void test_without_copies(void **state)
+static void test_zero_copy(void **state)
 {
 	conversation(EPOLLET, true);
 }
@@ -283,8 +283,9 @@ static void test_timeouts(void **state)
 	assert_int_equal(in.revents, POLLNVAL);
 }
 
-/* Whoever looks before it writes learns of space that comes later, though no call ever failed. */
-static void test_space(void **state)
+/* An application that polls before writing is notified of later space, though no call has failed.
+ */
+static void test_space_after_a_check_is_reported(void **state)
 {
 	uint8_t bytes[1000] = {0};
 	int value = 20000, queued;
@@ -300,7 +301,7 @@ static void test_space(void **state)
 	assert_int_equal(await(CLIENT, p.client, POLLOUT, 100), 0);
 	assert_int_equal(sy_tcp_ioctl(side(CLIENT), p.client, SIOCOUTQ, &queued), 0);
 	assert_int_equal(queued, value);
-	/* By an event: poll() would ask again and again. */
+	/* By an event: poll() would check repeatedly. */
 	struct epoll_event e = {.events = EPOLLOUT};
 	int ep = sy_tcp_epoll_create(side(CLIENT));
 	assert_int_equal(sy_tcp_epoll_ctl(side(CLIENT), ep, EPOLL_CTL_ADD, p.client, &e), 0);
@@ -322,13 +323,13 @@ static void test_descriptors(void **state)
 	int fd[16], count = 0;
 
 	link_open(&l, NULL, 8);
-	struct pair p = pair_open(); /* two of the server's, one of the client's */
+	struct pair p = pair_open(); /* two at the server, one at the client */
 	while ((fd[count] = sy_tcp_socket(side(SERVER), AF_INET)) >= 0)
 		count++;
 	assert_int_equal(count, 6);
 	assert_int_equal(fd[count], -EMFILE);
 	assert_int_equal(sy_tcp_epoll_create(side(SERVER)), -EMFILE);
-	/* A connection waits until there is one. */
+	/* A connection waits for a free descriptor. */
 	int client = connect_begin();
 	assert_int_equal(await(CLIENT, client, POLLOUT, 1000), POLLOUT);
 	assert_int_equal(sy_tcp_accept(side(SERVER), p.listener, NULL, NULL), -EMFILE);
@@ -339,13 +340,13 @@ static void test_descriptors(void **state)
 	assert_int_equal(sy_tcp_socket(side(SERVER), AF_UNIX), -EAFNOSUPPORT);
 }
 
-/* As with several contexts: even ports are another one's. */
+/* As with several contexts: even ports are steered to another. */
 static bool owns_odd(void *owner, const struct sy_tuple *from_peer)
 {
 	return ntohs(from_peer->dport) % 2 || ntohs(from_peer->dport) == PORT;
 }
 
-static void test_ports_of_others(void **state)
+static void test_ports_of_other_contexts_are_not_used(void **state)
 {
 	struct sockaddr_in from = address(CLIENT, 5000), to = address(SERVER, PORT), got;
 	socklen_t len = sizeof(got);
@@ -366,8 +367,8 @@ static void test_ports_of_others(void **state)
 	}
 }
 
-/* A descriptor that is used again has nothing of the old one. */
-static void test_used_again(void **state)
+/* A reused descriptor has no state of its predecessor. */
+static void test_reused_descriptors_have_no_old_state(void **state)
 {
 	struct epoll_event e = {.events = EPOLLIN, .data.u64 = 7}, got;
 
@@ -407,7 +408,7 @@ static void two_words(const struct pair *p)
 	sy_tcp_send(side(CLIENT), p->client, "two", 3, 0);
 }
 
-static void test_options_act(void **state)
+static void test_options_take_effect(void **state)
 {
 	link_open(&l, NULL, 16);
 	struct pair p = pair_open();
@@ -422,7 +423,7 @@ static void test_options_act(void **state)
 	set(CLIENT, p.client, IPPROTO_TCP, TCP_CORK, 0);
 	sy_tcp_run(side(CLIENT));
 	assert_int_equal(await(SERVER, p.server, POLLIN, 1000), POLLIN);
-	/* A silent peer is given up. */
+	/* Keepalive ends the connection to a silent peer. */
 	set(CLIENT, p.client, SOL_SOCKET, SO_KEEPALIVE, 1);
 	set(CLIENT, p.client, IPPROTO_TCP, TCP_KEEPIDLE, 10);
 	set(CLIENT, p.client, IPPROTO_TCP, TCP_KEEPINTVL, 2);
@@ -434,7 +435,7 @@ static void test_options_act(void **state)
 	assert_in_range((l.now - begun) / S_NS, 13, 18);
 	assert_int_equal(sy_tcp_recv(side(CLIENT), p.client, &begun, 1, 0), -ETIMEDOUT);
 	l.cut = false;
-	/* Options of a listener are those of its connections. */
+	/* Connections inherit their listener's options. */
 	set(SERVER, p.listener, IPPROTO_TCP, TCP_NODELAY, 1);
 	set(SERVER, p.listener, IPPROTO_TCP, TCP_USER_TIMEOUT, 4000);
 	set(SERVER, p.listener, SOL_SOCKET, SO_MAX_PACING_RATE, 10000);
@@ -447,7 +448,7 @@ static void test_options_act(void **state)
 	sy_tcp_getsockopt(side(SERVER), server, IPPROTO_TCP, TCP_NODELAY, &value, &len);
 	assert_int_equal(value, 1);
 	await(CLIENT, client, POLLOUT, 1000);
-	/* So is its rate. */
+	/* And its rate. */
 	begun = l.now;
 	assert_int_equal(sy_tcp_send(side(SERVER), server, bytes, sizeof(bytes), 0), sizeof(bytes));
 	while (got < sizeof(bytes)) {
@@ -466,7 +467,7 @@ static void test_options_act(void **state)
 
 /* ---- behind a balancer ----------------------------------------------------------------------- */
 
-/* The client's ACK gets the option, as FNAT with TOA does it. */
+/* Inserts the option into the client's ACK, like FNAT with TOA. */
 static struct rte_mbuf *toa_insert(struct link *wire, unsigned from, struct rte_mbuf *m)
 {
 	struct sy_addr client;
@@ -498,7 +499,7 @@ static void client_named(bool toa)
 	assert_int_equal(sy_tcp_getpeername(side(SERVER), p.server, (void *)&peer, &len), 0);
 	assert_int_equal(memcmp(&peer.sin6_addr, &client, sizeof(client)) == 0, toa);
 	assert_int_equal(peer.sin6_port == htons(4321), toa);
-	/* The answers still go to the balancer. */
+	/* Packets still go to the load balancer. */
 	sy_tcp_send(side(SERVER), p.server, "x", 1, 0);
 	assert_int_equal(await(CLIENT, p.client, POLLIN, 1000), POLLIN);
 }
@@ -550,13 +551,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_teardown(test_level_triggered, teardown),
 	        cmocka_unit_test_teardown(test_edge_triggered, teardown),
-	        cmocka_unit_test_teardown(test_without_copies, teardown),
+	        cmocka_unit_test_teardown(test_zero_copy, teardown),
 	        cmocka_unit_test_teardown(test_timeouts, teardown),
-	        cmocka_unit_test_teardown(test_space, teardown),
+	        cmocka_unit_test_teardown(test_space_after_a_check_is_reported, teardown),
 	        cmocka_unit_test_teardown(test_descriptors, teardown),
-	        cmocka_unit_test_teardown(test_ports_of_others, teardown),
-	        cmocka_unit_test_teardown(test_used_again, teardown),
-	        cmocka_unit_test_teardown(test_options_act, teardown),
+	        cmocka_unit_test_teardown(test_ports_of_other_contexts_are_not_used, teardown),
+	        cmocka_unit_test_teardown(test_reused_descriptors_have_no_old_state, teardown),
+	        cmocka_unit_test_teardown(test_options_take_effect, teardown),
 	        cmocka_unit_test_teardown(test_client_address, teardown),
 	        cmocka_unit_test_teardown(test_client_address_untrusted, teardown),
 	        cmocka_unit_test_teardown(test_loss, teardown),

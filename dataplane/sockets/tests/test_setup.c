@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What applications ask of the library: programs that were built with an older or a newer header,
- * what is usual, and what is refused. */
+/* Settings of applications: older and newer headers, defaults, and rejected values. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,7 +51,7 @@ static void refused(const struct sy_tcp_setup *from, int rc, const char *why)
 		fail_msg("\"%s\" does not say \"%s\"", err.text, why);
 }
 
-static void test_what_is_usual(void **state)
+static void test_defaults(void **state)
 {
 	struct sy_tcp_setup from = wanted(), o;
 
@@ -76,8 +75,8 @@ static void test_what_is_usual(void **state)
 	assert_true(o.pacing);
 }
 
-/* It knows less: what is behind the end of its structure does not count. */
-static void test_an_older_program(void **state)
+/* An older structure is shorter: later fields are ignored. */
+static void test_older_programs_are_accepted(void **state)
 {
 	struct sy_tcp_setup from = wanted(), o;
 
@@ -95,8 +94,8 @@ static void test_an_older_program(void **state)
 	refused(&from, -EINVAL, "size is not set");
 }
 
-/* It knows more: that is no matter until it sets it. */
-static void test_a_newer_program(void **state)
+/* A newer structure is longer: accepted unless it sets new fields. */
+static void test_newer_programs_are_accepted_without_new_fields(void **state)
 {
 	struct {
 		struct sy_tcp_setup known;
@@ -127,7 +126,7 @@ static void test_refused(void **state)
 	from = wanted();
 	from.addresses = 0;
 	refused(&from, -EINVAL, "0 addresses");
-	from.addresses = SETUP_ADDRESSES + 1; /* none is looked at */
+	from.addresses = SETUP_ADDRESSES + 1; /* not read */
 	refused(&from, -EINVAL, "65 addresses");
 	from = wanted();
 	from.port_first = 2000;
@@ -169,7 +168,7 @@ static void test_memory(void **state)
 	assert_int_equal(memory_of(&from), 77);
 }
 
-/* Devices of DPDK, beside which the kernel has nothing to say. */
+/* DPDK devices, without kernel interfaces. */
 static void test_ports(void **state)
 {
 	static const char *const port[] = {"net_memif0,backend=ethdev,dev=net_memif0;role=client"};
@@ -228,9 +227,12 @@ static void test_wrong_ports(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_what_is_usual),   cmocka_unit_test(test_an_older_program),
-	        cmocka_unit_test(test_a_newer_program), cmocka_unit_test(test_refused),
-	        cmocka_unit_test(test_memory),          cmocka_unit_test(test_ports),
+	        cmocka_unit_test(test_defaults),
+	        cmocka_unit_test(test_older_programs_are_accepted),
+	        cmocka_unit_test(test_newer_programs_are_accepted_without_new_fields),
+	        cmocka_unit_test(test_refused),
+	        cmocka_unit_test(test_memory),
+	        cmocka_unit_test(test_ports),
 	        cmocka_unit_test(test_wrong_ports),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

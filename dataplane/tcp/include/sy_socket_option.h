@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Options of a TCP socket: their values, Linux's limits, and what the stack gets of them. One for
- * the sockets of the library and of the preloaded library; each has its own calls, and keeps the
- * options that only it has.
+ * Options of a TCP socket: values, Linux's limits, and their effect on the stack. Shared by the
+ * library and the preloaded library; options and calls that only one of them has are there.
  */
 #ifndef SY_SOCKET_OPTION_H
 #define SY_SOCKET_OPTION_H
@@ -44,7 +43,7 @@ socklen_t sy_socket_option_get(const struct sy_socket_options *o, int level, int
 /* Passes an option to a connection or a listener of the stack. */
 void sy_socket_option_apply(const struct sy_socket_options *o, int level, int name,
                             struct sy_stack *s, sy_stack_id id, uint64_t now_ns);
-/* Passes all that are not as they were initialised. */
+/* Passes all that differ from their defaults. */
 void sy_socket_options_apply(const struct sy_socket_options *o, struct sy_stack *s, sy_stack_id id,
                              uint64_t now_ns);
 

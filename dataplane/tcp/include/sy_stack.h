@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * tcp: a TCP stack for the core that calls it (docs/design/0036-tcp-stack.md).
+ * tcp: a TCP stack without clock, device or thread (docs/design/0036-tcp-stack.md).
  *
- * A stack has no clock, no device and no thread. Packets, the time and the application's calls go
- * in; packets and events are fetched. A stack and everything in it belong to one thread.
+ * The caller passes in packets, the time and the application's calls, and fetches packets and
+ * events. A stack and everything in it belong to one thread.
  *
- *     sy_stack_receive()  ──▶ segments arrive ──▶ connections ──▶ sy_stack_events()
- *     sy_stack_advance()  ──▶ timers ────────────▶    │      ◀── listen, accept, connect, …
- *     sy_stack_transmit() ◀── segments made ◀─────────┘
+ *     sy_stack_receive()  ──▶ segments ──▶ connections ──▶ sy_stack_events()
+ *     sy_stack_advance()  ──▶ timers ──────────▶ │   ◀── listen, accept, connect, send, …
+ *     sy_stack_transmit() ◀── segments ◀─────────┘
  *
- * Times are nanoseconds of CLOCK_MONOTONIC; a call's time is never before that of the call before
- * it. Calls that fail return a negative errno, and -EAGAIN where a blocking call would wait; an
- * event tells when to try again.
+ * Times are nanoseconds of CLOCK_MONOTONIC and never decrease from call to call. Calls return a
+ * negative errno on failure, and -EAGAIN where a blocking call would wait; an event says when to
+ * retry.
  *
- * Packets have an Ethernet frame. Those that go out are in one buffer but for options.tso; those
- * that come may be chains, and joined from several by the port (RTE_MBUF_F_RX_LRO). The driver sets
- * the MAC addresses of those that it fetches. It has told the caller which packets are for this
- * host: the stack answers a segment to a port without a listener by a reset.
+ * Packets are Ethernet frames. Received ones may be chains of buffers, and joined by the port
+ * (RTE_MBUF_F_RX_LRO). Transmitted ones have one buffer, except with options.tso; their MAC
+ * addresses are zero, the driver sets them. The caller passes in only packets for this host: the
+ * stack answers a segment to a port without listener by a reset.
  */
 #ifndef SY_STACK_H
 #define SY_STACK_H
@@ -31,265 +31,267 @@
 
 struct sy_stack;
 
-/* A connection or a listener. Ids of ended ones are recognised, and refused with -EBADF. */
+/* A connection or a listener. Ids have a generation: a stale one fails with -EBADF. */
 typedef uint32_t sy_stack_id;
 #define SY_STACK_NONE 0
 
 /* ---- one core's stack (stack.c) -------------------------------------------------------------- */
 
-/* Segmentation by the port. Then a packet may be a chain of buffers with RTE_MBUF_F_TX_TCP_SEG and
- * all that DPDK asks for with it; its pieces of tso_segsz bytes are at most 64. */
+/* TCP segmentation offload (TSO). A transmitted packet may be a chain of buffers with
+ * RTE_MBUF_F_TX_TCP_SEG and the fields that DPDK requires, of at most 64 segments of tso_segsz
+ * bytes. */
 struct sy_stack_tso {
-	bool ipv4, ipv6;  /* all ports cut segments of this family */
-	uint16_t frame;   /* the largest that they make, Ethernet header included; 0: the MTU's */
-	uint16_t buffers; /* of a packet, at most; 0: any number */
+	bool ipv4, ipv6; /* supported by all ports */
+	/* Largest frame after segmentation, with the Ethernet header; 0: the MTU's. */
+	uint16_t frame;
+	uint16_t buffers; /* max. buffers per packet; 0: unlimited */
 };
 
 struct sy_stack_options {
-	struct rte_mempool *pool; /* of packets that are sent */
-	uint32_t connections;     /* at most, in all states; up to 4 million */
-	uint32_t listeners;       /* at most; 0: 64 */
-	uint16_t mtu;             /* of the link; 0: 1500 */
-	uint32_t send_max;        /* bytes of a connection that are not acknowledged; 0: 4 MiB */
-	uint32_t receive_max;     /* the largest window; 0: 6 MiB */
-	uint64_t send_all;        /* bytes of all connections' send buffers; 0: 256 MiB */
-	uint64_t receive_all;     /* bytes of packets that wait for being read; 0: 256 MiB */
+	struct rte_mempool *pool; /* for transmitted packets */
+	uint32_t connections;     /* max., in all states; up to 4 million */
+	uint32_t listeners;       /* max.; 0: 64 */
+	uint16_t mtu;             /* link MTU; 0: 1500 */
+	uint32_t send_max;        /* max. send buffer of a connection, bytes; 0: 4 MiB */
+	uint32_t receive_max;     /* max. receive window, bytes; 0: 6 MiB */
+	uint64_t send_all;        /* send buffers of all connections, bytes; 0: 256 MiB */
+	uint64_t receive_all;     /* packets queued for the application, bytes; 0: 256 MiB */
 	const char *congestion;   /* "cubic", "newreno"; NULL: cubic */
-	uint8_t secret[16];       /* of sequence numbers, timestamps, cookies and hashes */
+	uint8_t secret[16]; /* key of initial sequence numbers, timestamps, cookies and hashes */
 	uint16_t port_first, port_last;        /* ephemeral ports (RFC 6335 6); 0: 49152 to 65535 */
 	uint32_t time_wait_ms;                 /* 0: 60 s, twice Linux's MSL */
-	bool no_sack, no_timestamps, no_scale; /* options that connections are not offered */
-	bool ecn;                              /* asks for ECN; it is accepted in any case */
-	/* Are the peer's segments of this tuple brought to this stack? Connections get a local port
-	 * for which they are. NULL: all are. */
+	bool no_sack, no_timestamps, no_scale; /* TCP options not to offer */
+	bool ecn;                              /* request ECN on connect; it is always accepted */
+	/* Returns true if the NIC steers the peer's segments of this tuple to this stack.
+	 * Connections get a local port for which it does. NULL: all are. */
 	bool (*owns)(void *owner, const struct sy_tuple *from_peer);
 	void *owner;
-	/* A balancer in front tells the client of a connection in an option (TOA), which is kept
-	 * for sy_stack_client(). 20 bytes for each connection. */
+	/* Keep the client address from a load balancer's TCP option (TOA) for sy_stack_client(): 20
+	 * bytes per connection. */
 	bool toa;
-	bool trust_checksum; /* packets' transport checksums have been verified */
-	/* Takes packets of TCP whose checksum is that of the pseudo-header alone: their sender is
-	 * on this machine and has left the rest to a device, which is none (a veth). On a wire such
-	 * a packet is a wrong one. */
+	bool trust_checksum; /* the driver has verified TCP checksums */
+	/* Accept TCP packets whose checksum covers only the pseudo-header: a sender on this host
+	 * left the rest to checksum offload, and no device computed it (veth). On a wire such a
+	 * packet is corrupt. */
 	bool unfinished;
-	/* Closed connections whose peer has not taken all, at most; more are reset. 0: seven
-	 * eighths of `connections`. Each ends when the peer takes nothing for 100 s. */
+	/* Max. orphans: connections that the application closed with unacknowledged data; further
+	 * ones are reset. 0: 7/8 of `connections`. An orphan ends when its peer acknowledges
+	 * nothing for 100 s. */
 	uint32_t orphans;
-	/* Where what waits for being read is copied while less than a quarter of `pool` is free, so
-	 * that slow readers do not take the driver's buffers. NULL: it stays in these. */
+	/* While less than 1/4 of `pool` is free, unread data is copied into this pool, so that slow
+	 * readers do not exhaust the driver's buffers. NULL: no copies. */
 	struct rte_mempool *copies;
-	bool pacing; /* of all connections: SY_STACK_PACING */
-	/* All ports compute the checksums of segments, which carry RTE_MBUF_F_TX_TCP_CKSUM and that
-	 * of the pseudo-header. */
+	bool pacing; /* default of SY_STACK_PACING */
+	/* All ports compute TCP checksums: segments carry RTE_MBUF_F_TX_TCP_CKSUM and the
+	 * pseudo-header's sum. */
 	bool offload_checksum;
 	struct sy_stack_tso tso;
-	/* Of a stream of full segments, every eighth is acknowledged and not every second, if they
-	 * come within 30 µs: for who asks for packets as often, or sleeps no longer than
-	 * sy_stack_advance() says. */
-	bool hold_acks;
-	/* Children of fork() do not inherit its send buffers, by far most of its address space,
-	 * which programs limit for their children (vsftpd). */
-	bool unforked;
+	/* Acknowledge every eighth full segment of a stream, instead of every second, if they
+	 * arrive within 30 µs. Requires a caller that polls at least that often or sleeps no longer
+	 * than sy_stack_advance() returns. */
+	bool coalesce_acks;
+	/* Exclude send buffers, the bulk of its address space, from children of fork()
+	 * (MADV_DONTFORK): some programs limit their children's address space (vsftpd). */
+	bool not_inherited;
 };
 
 int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, struct sy_stack **out,
                     struct sy_error *err);
-/* Children of fork() inherit its send buffers from here on, or no longer. */
-void sy_stack_bequeath(struct sy_stack *s, bool on);
-/* Frees it with all packets that it holds. Peers are told nothing. */
+/* Sets whether children of fork() inherit the send buffers. */
+void sy_stack_set_inherited(struct sy_stack *s, bool on);
+/* Frees the stack and its packets. Sends nothing to peers. */
 void sy_stack_destroy(struct sy_stack *s);
 
-/* Takes packets; they are the stack's from then on. Those that nobody needs any more go back to
- * their pools when sy_stack_transmit() has no more to give. With a packet hook packets only wait,
- * each in the level that the hook says, until sy_stack_take(). */
+/* Processes packets and takes ownership of them. Buffers return to their pools when
+ * sy_stack_transmit() has nothing more to send. With a packet hook, only assigns levels and queues
+ * the packets for sy_stack_process(). */
 void sy_stack_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned count,
                       uint64_t now_ns);
-/* Parses a packet of one or more buffers (LRO), as sy_packet_parse(); its headers then lie in the
- * first one. False: it is malformed. */
+/* Parses a packet of one or more buffers (LRO), like sy_packet_parse(); moves all headers to the
+ * first buffer. Returns false if it is malformed. */
 bool sy_stack_parse(struct rte_mbuf *m, struct sy_view *v);
-/* Is there a connection for the peer's segments of this tuple, also a half-open one? */
-bool sy_stack_knows(struct sy_stack *s, const struct sy_tuple *from_peer);
-/* The same of a segment with this acknowledgement number (host order): a half-open connection
- * expects its own number. With another one the peer means a connection of another stack, which has
- * answered the same SYN. */
-bool sy_stack_expects(struct sy_stack *s, const struct sy_tuple *from_peer, uint32_t ack);
-/* All packets that had come by this time have been given: a connection that waits for an answer has
- * waited until then. Later ones may still lie in a ring, and a worker that was held up must not
- * take them for lost. Without this call: until the time of each call. */
-void sy_stack_seen(struct sy_stack *s, uint64_t seen_ns);
-/* No neighbour was found for this packet, which the stack has made; it stays the caller's. Counts
- * as an ICMP error: a connection that is being opened ends with EHOSTUNREACH. */
+/* Returns true if a connection, even a half-open one, has this tuple. */
+bool sy_stack_has_connection(struct sy_stack *s, const struct sy_tuple *from_peer);
+/* The same for a segment with this acknowledgement number (host order): a half-open connection must
+ * match its own. With another number, the segment belongs to another stack that answered the same
+ * SYN. */
+bool sy_stack_expects_ack(struct sy_stack *s, const struct sy_tuple *from_peer, uint32_t ack);
+/* All packets received by seen_ns have been passed in. Retransmission timers count up to this time:
+ * packets may still lie in a ring, and a delayed worker must not take them for lost. Default: the
+ * time of each call. */
+void sy_stack_mark_seen(struct sy_stack *s, uint64_t seen_ns);
+/* The neighbour of this transmitted packet did not resolve. Treated like an ICMP error: a
+ * connection being opened ends with EHOSTUNREACH. The packet stays the caller's. */
 void sy_stack_unreachable(struct sy_stack *s, const struct rte_mbuf *packet, uint64_t now_ns);
-/* Does what is due. Returns a time before which nothing else will be. */
+/* Runs due timers. Returns a lower bound of the next deadline. */
 uint64_t sy_stack_advance(struct sy_stack *s, uint64_t now_ns);
-/* Gives up to `most` packets that are to be sent now. Their MAC addresses are zero; hash.usr is a
- * hash of the flow. */
-unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **packet, unsigned most,
+/* Returns up to `max` packets to transmit now. hash.usr is a hash of the flow. */
+unsigned sy_stack_transmit(struct sy_stack *s, struct rte_mbuf **packet, unsigned max,
                            uint64_t now_ns);
-/* The same, and ends behind the turn of a connection that uses up *pieces: what a large segment is
- * cut into counts. *pieces: what is left. There may be more, if it is 0, or `most` were given. */
-unsigned sy_stack_transmit_pieces(struct sy_stack *s, struct rte_mbuf **packet, unsigned most,
+/* The same, bounded by *pieces: a large segment counts as the packets it is cut into. Stops after
+ * the connection that exhausts it. Further packets may be pending if *pieces is 0 or `max` were
+ * returned. */
+unsigned sy_stack_transmit_pieces(struct sy_stack *s, struct rte_mbuf **packet, unsigned max,
                                   uint32_t *pieces, uint64_t now_ns);
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
 enum {
-	SY_STACK_READABLE = 1,  /* bytes, or the end of them; a listener: connections to accept */
-	SY_STACK_WRITABLE = 2,  /* connected, or space again after -EAGAIN */
-	SY_STACK_PEER_DONE = 4, /* the peer has sent its last byte */
+	SY_STACK_READABLE = 1,  /* data or EOF; on a listener: connections to accept */
+	SY_STACK_WRITABLE = 2,  /* connected, or send space after -EAGAIN */
+	SY_STACK_PEER_DONE = 4, /* FIN received */
 	SY_STACK_HANG_UP = 8,   /* closed in both directions */
-	SY_STACK_ERROR = 16,    /* sy_stack_error() says what */
-	SY_STACK_URGENT = 32, /* the peer has urgent data (RFC 6093), which lies among the others */
+	SY_STACK_ERROR = 16,    /* see sy_stack_error() */
+	SY_STACK_URGENT = 32,   /* urgent data (RFC 6093), inline */
 };
 
 struct sy_stack_event {
 	sy_stack_id id;
-	uint32_t what;   /* SY_STACK_*: what has happened since the last event */
+	uint32_t what;   /* SY_STACK_*, accumulated since the last event */
 	uint64_t cookie; /* the application's */
 	uint8_t level;   /* sy_stack_level() now */
 };
 
-/* Fetches up to `most` events. A connection has one at a time: what happens until it is fetched is
- * added to it. */
-unsigned sy_stack_events(struct sy_stack *s, struct sy_stack_event *event, unsigned most);
-/* The same, of these levels only: bit 0 is level 0. What is most urgent comes first, but for
+/* Fetches up to `max` events, at most one per connection: later conditions are merged until it is
+ * fetched. */
+unsigned sy_stack_events(struct sy_stack *s, struct sy_stack_event *event, unsigned max);
+/* The same for these levels only; bit n: level n. The most urgent first, subject to
  * sy_stack_shares(). */
 #define SY_STACK_LEVELS ((1u << SY_PRIORITIES) - 1)
 unsigned sy_stack_events_of(struct sy_stack *s, unsigned levels, struct sy_stack_event *event,
-                            unsigned most);
-/* What holds now, whether or not an event has told of it. If it is not writable, an event tells
- * when it is. */
+                            unsigned max);
+/* Returns the present conditions, whether or not an event reported them. If it is not writable, an
+ * event follows when it is. */
 uint32_t sy_stack_ready(struct sy_stack *s, sy_stack_id id);
 
-/* ---- calls of the application (call.c), in the style of sockets ------------------------------ */
+/* ---- socket-like calls of the application (call.c) ------------------------------------------- */
 
 struct sy_stack_endpoint {
-	struct sy_addr addr; /* all zero, or ::ffff:0.0.0.0: any of the family */
+	struct sy_addr addr; /* all zero, or ::ffff:0.0.0.0: wildcard */
 	uint16_t port;       /* network order; 0: any */
 };
 
-/* Opens a listener. backlog: connections that wait for being accepted, and half-open ones, at most
- * so many of each. -EADDRINUSE: there is one. */
+/* Opens a listener. backlog limits both the accept queue and the half-open connections. Fails with
+ * -EADDRINUSE. */
 int sy_stack_listen(struct sy_stack *s, const struct sy_stack_endpoint *local, unsigned backlog,
                     uint64_t cookie, sy_stack_id *out);
-/* Another backlog; and whether a wildcard of both families takes IPv6 alone (RFC 3493 5.3). */
+/* Changes the backlog, and whether a dual-stack wildcard accepts only IPv6 (RFC 3493 5.3). */
 int sy_stack_listener_set(struct sy_stack *s, sy_stack_id id, unsigned backlog, bool only_v6);
-/* Takes a connection; peer may be NULL. -EAGAIN: there is none. */
+/* Accepts a connection; peer may be NULL. Fails with -EAGAIN if the queue is empty. */
 int sy_stack_accept(struct sy_stack *s, sy_stack_id listener, uint64_t cookie,
                     struct sy_stack_endpoint *peer, sy_stack_id *out);
-/* Begins a connection; local->addr is the source. An event says how it ends. -EADDRINUSE: the
- * tuple is in use; -EADDRNOTAVAIL: all ephemeral ports are, or the given one is another stack's. */
+/* Opens a connection from local->addr; an event reports the result. Fails with -EADDRINUSE if the
+ * tuple is in use, -EADDRNOTAVAIL if all ephemeral ports are, or the given port is steered to
+ * another stack. */
 int sy_stack_connect(struct sy_stack *s, const struct sy_stack_endpoint *local,
                      const struct sy_stack_endpoint *peer, uint64_t cookie, uint64_t now_ns,
                      sy_stack_id *out);
 
-/* A connection is going to be used: asks for its memory and does not wait for it. For whoever has
- * many connections, and knows several of the next ones. */
+/* Prefetches a connection, for callers that know the next ones among many. */
 void sy_stack_prefetch(const struct sy_stack *s, sy_stack_id id);
 
-/* More follows at once: these bytes wait for it where they do not fill a segment, until the peer
- * acknowledges something, or 200 ms; or a retransmission time-out, where that is longer. What was
- * sent before does not. */
+/* MSG_MORE: a partial segment of these bytes waits for further data, until the peer acknowledges
+ * something or 200 ms (a longer RTO) pass. Earlier data does not wait. */
 #define SY_STACK_MORE 1
-#define SY_STACK_OOB  2 /* the last byte is urgent (RFC 6093: better not) */
+#define SY_STACK_OOB  2 /* MSG_OOB: the last byte is urgent (deprecated by RFC 6093) */
 
-/* Copies bytes to be sent. Returns how many, or -EAGAIN, -EPIPE (the sending side is closed),
- * -ENOTCONN, or the connection's error. */
+/* Copies bytes into the send buffer. Returns their number, or -EAGAIN, -EPIPE (the sending side is
+ * closed), -ENOTCONN, or the connection's error. */
 int64_t sy_stack_send(struct sy_stack *s, sy_stack_id id, const void *bytes, size_t len, int flags,
                       uint64_t now_ns);
-/* Copies bytes that have arrived. Returns how many, 0 at their end, or as above. A reset or
- * time-out discards none of them: its error comes behind them, once; then the end. */
+/* Copies received bytes. Returns their number, 0 at EOF, or an error as above. After a reset or
+ * time-out, buffered data remains readable: then one call returns the error, then EOF. */
 int64_t sy_stack_receive_bytes(struct sy_stack *s, sy_stack_id id, void *bytes, size_t len,
                                uint64_t now_ns);
-/* The same without copying: points to the first bytes that have arrived, which stay valid until
- * they are consumed. Returns their number, 0 at the end, or a negative errno. */
+/* The same without a copy: points to the first received bytes, valid until consumed. Returns their
+ * number, 0 at EOF, or a negative errno. */
 int64_t sy_stack_peek(struct sy_stack *s, sy_stack_id id, const void **bytes);
 void sy_stack_consume(struct sy_stack *s, sy_stack_id id, size_t len, uint64_t now_ns);
-/* Is the next byte the urgent one (RFC 6093; sockatmark())? Urgent data always lies among the
- * others, as with SO_OOBINLINE; what is read in one call ends before it. 1, 0 or -EBADF. */
+/* sockatmark(): returns 1 if the next byte is the urgent one (RFC 6093), 0 or -EBADF. Urgent data
+ * is inline, as with SO_OOBINLINE; a read ends before it. */
 int sy_stack_at_mark(struct sy_stack *s, sy_stack_id id);
 
-/* How many bytes have arrived and are not read. A caller that has received some, and finds no more,
- * returns these: another call could take the connection's error, which belongs to the next one. */
+/* Returns the number of unread bytes. A caller that has read some and finds no more returns these:
+ * a further call would consume the connection's error, which belongs to the application's next
+ * call. */
 uint32_t sy_stack_unread(struct sy_stack *s, sy_stack_id id);
-/* Points up to `count` vectors to the first bytes that have arrived; else as sy_stack_peek(). */
-int64_t sy_stack_look(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count);
-/* The same, and refers to each packet: what was pointed to stays as it is until the caller frees
- * held[i] by rte_pktmbuf_free_seg(), on the stack's thread, whatever becomes of the connection. */
-int64_t sy_stack_hold(struct sy_stack *s, sy_stack_id id, struct iovec *v, struct rte_mbuf **held,
-                      int count);
-/* Points up to `count` vectors to room for at most len bytes in the send buffer. Returns for how
- * many, or as sy_stack_send(). sy_stack_room_done() sends the first len of them; until then, no
- * other call that sends, with any connection, nor one that gives the stack packets or the time. */
-int64_t sy_stack_room(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count, size_t len,
-                      uint64_t now_ns);
-int sy_stack_room_done(struct sy_stack *s, sy_stack_id id, size_t len, int flags, uint64_t now_ns);
+/* Like sy_stack_peek(), with up to `count` vectors. */
+int64_t sy_stack_peek_vectors(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count);
+/* The same, with a reference on each packet: the data stays valid until the caller frees held[i] by
+ * rte_pktmbuf_free_seg() on the stack's thread, even if the connection ends. */
+int64_t sy_stack_peek_referenced(struct sy_stack *s, sy_stack_id id, struct iovec *v,
+                                 struct rte_mbuf **held, int count);
+/* Reserves up to len bytes of the send buffer in up to `count` vectors. Returns the number of
+ * bytes, or an error like sy_stack_send(). sy_stack_commit() sends the first len of them. Until
+ * then, the caller must not send on any connection, pass in packets or advance the time. */
+int64_t sy_stack_reserve(struct sy_stack *s, sy_stack_id id, struct iovec *v, int count, size_t len,
+                         uint64_t now_ns);
+int sy_stack_commit(struct sy_stack *s, sy_stack_id id, size_t len, int flags, uint64_t now_ns);
 
-/* Ends the sending side; the peer gets what is still to be sent. */
+/* Closes the sending side after all queued data. */
 int sy_stack_shutdown(struct sy_stack *s, sy_stack_id id, uint64_t now_ns);
-/* The application is done: what it has sent will still be delivered, unless bytes are left that it
- * has not read, which the peer learns by a reset (RFC 2525 2.17). The id ends. Also of listeners:
- * connections that nobody has accepted are reset. */
+/* Closes the id. Queued data is still delivered; but if unread data is left, the peer gets a reset
+ * (RFC 2525 2.17). Closing a listener resets the connections in its accept queue. */
 int sy_stack_close(struct sy_stack *s, sy_stack_id id, uint64_t now_ns);
-/* Ends the connection by a reset. The id ends. */
+/* Resets the connection and closes the id. */
 int sy_stack_abort(struct sy_stack *s, sy_stack_id id, uint64_t now_ns);
-/* The error of a connection, a positive errno; 0: none. Reading it clears it, as SO_ERROR. */
+/* Returns the connection's error as a positive errno, and clears it like SO_ERROR; 0: none. */
 int sy_stack_error(struct sy_stack *s, sy_stack_id id);
 void sy_stack_set_cookie(struct sy_stack *s, sy_stack_id id, uint64_t cookie);
 
-/* ---- connections that another TCP goes on with (export.c) ------------------------------------ */
+/* ---- connections continued by another TCP (export.c) ----------------------------------------- */
 
-/* What that needs, in host order. All that was sent is acknowledged. */
+/* State to export, in host order. Requires that all sent data is acknowledged. */
 struct sy_stack_export {
 	struct sy_stack_endpoint local, peer;
 	uint32_t snd_nxt, rcv_nxt; /* RFC 9293 3.3.1 */
 	uint32_t snd_wnd, snd_wnd_max, rcv_wnd;
-	uint32_t time;     /* TSval of a segment that is sent now */
-	uint32_t unread;   /* bytes before rcv_nxt that have arrived and are not read */
-	uint16_t peer_mss; /* as the peer has offered it */
+	uint32_t time;     /* TSval of a segment sent now */
+	uint32_t unread;   /* unread bytes before rcv_nxt */
+	uint16_t peer_mss; /* as offered by the peer */
 	uint8_t snd_scale, rcv_scale;
 	bool sack, timestamps, scale;
 };
 
-/* The listener accepts no more SYNs, and sy_stack_accept() returns what completes the handshake
- * until sy_stack_close(). Until then the stack drops segments to this address and port that belong
- * to no connection: it sends no reset, as they may be for another TCP of this host. */
+/* Retires a listener: it accepts no SYNs, and sy_stack_accept() returns connections that complete
+ * their handshake until sy_stack_close(). Until then, the stack drops segments to this address and
+ * port without a connection instead of sending resets: they may be for another TCP of this host. */
 int sy_stack_retire(struct sy_stack *s, sy_stack_id listener);
-/* Has a listener of this address and port been retired, and not been closed yet? */
+/* Returns true if a retired listener of this address and port is not closed yet. */
 bool sy_stack_has_retired(const struct sy_stack *s, const struct sy_addr *addr, uint16_t port);
-/* Copies what has arrived to `bytes`, and changes nothing. Fails with -ENOTCONN if an end has sent
- * its last byte, with -EBUSY if this one has sent data that are not acknowledged, with -EMSGSIZE if
- * more than `max` bytes have arrived. Data that came out of order are left to the peer, which sends
- * them again. */
+/* Copies unread data to `bytes` and changes nothing. Fails with -ENOTCONN if an end has sent FIN,
+ * -EBUSY if sent data is unacknowledged, -EMSGSIZE if more than `max` bytes are unread.
+ * Out-of-order data is omitted: the peer retransmits it. */
 int sy_stack_export(struct sy_stack *s, sy_stack_id id, struct sy_stack_export *out, void *bytes,
                     size_t max, uint64_t now_ns);
-/* Another TCP has it: it ends here, and no segment is sent. The id ends. */
+/* Frees a connection that another TCP has taken over, without sending a segment. */
 int sy_stack_forget(struct sy_stack *s, sy_stack_id id);
 
-/* ---- options and facts ----------------------------------------------------------------------- */
+/* ---- options and state ----------------------------------------------------------------------- */
 
 enum sy_stack_option {
-	SY_STACK_NO_DELAY,    /* 1: no Nagle (RFC 896) */
-	SY_STACK_CORK,        /* 1: only full segments, until it is 0 again */
-	SY_STACK_QUICK_ACK,   /* 1: acknowledges at once */
-	SY_STACK_KEEPALIVE_S, /* idle seconds before the first probe; 0: none */
+	SY_STACK_NO_DELAY,    /* 1: disable Nagle's algorithm (RFC 896) */
+	SY_STACK_CORK,        /* 1: send only full segments until set to 0 */
+	SY_STACK_QUICK_ACK,   /* 1: acknowledge immediately */
+	SY_STACK_KEEPALIVE_S, /* idle time before the first probe; 0: off */
 	SY_STACK_KEEPALIVE_INTERVAL_S,
 	SY_STACK_KEEPALIVE_PROBES,
-	SY_STACK_USER_TIMEOUT_MS, /* unacknowledged for so long: -ETIMEDOUT (RFC 9293 3.9.1); 0:
-	                             15 minutes */
-	SY_STACK_LINGER_ABORT,    /* 1: close resets */
-	SY_STACK_SEND_BYTES,      /* the send buffer's limit instead of its own growth */
-	SY_STACK_RECEIVE_BYTES,   /* the receive window's limit, likewise */
-	SY_STACK_TOS,             /* DSCP in the upper 6 bits */
-	SY_STACK_MSS,             /* the largest segment, at most; before connect: also offered */
-	SY_STACK_PACING,          /* 1: segments leave evenly over a round trip, not in bursts */
-	SY_STACK_PACING_RATE,     /* bytes a second at most, evenly; headers count. Turns pacing on.
-	                             No less than a segment a second; UINT32_MAX, 0: no bound */
-	SY_STACK_PRIORITY, /* as SO_PRIORITY: what it sends leaves first (6, 7) or last (1, 2, 3,
-	                      5); others: by its level */
+	/* RFC 9293 3.9.1: unacknowledged for this long: -ETIMEDOUT; 0: 15 minutes. */
+	SY_STACK_USER_TIMEOUT_MS,
+	SY_STACK_LINGER_ABORT,  /* 1: close sends a reset */
+	SY_STACK_SEND_BYTES,    /* fixed limit of the send buffer; disables autotuning */
+	SY_STACK_RECEIVE_BYTES, /* likewise for the receive window */
+	SY_STACK_TOS,           /* DSCP in the upper 6 bits */
+	SY_STACK_MSS,           /* upper bound; before connect also offered */
+	SY_STACK_PACING,        /* 1: spread segments over the round trip */
+	/* Bytes per second, with headers; implies pacing. At least one segment per second;
+	   UINT32_MAX, 0: no bound. */
+	SY_STACK_PACING_RATE,
+	/* As SO_PRIORITY: 6, 7 transmit first; 1, 2, 3, 5 last; others by level. */
+	SY_STACK_PRIORITY,
 };
 
-/* Of a listener: for the connections that it will have. -EINVAL: no such value. */
+/* On a listener: inherited by its connections. Fails with -EINVAL for an invalid value. */
 int sy_stack_set(struct sy_stack *s, sy_stack_id id, enum sy_stack_option option, uint32_t value,
                  uint64_t now_ns);
 
@@ -315,91 +317,93 @@ enum sy_stack_state {
 };
 const char *sy_stack_state_name(enum sy_stack_state state);
 
-/* What TCP_INFO tells. Bytes and microseconds. */
+/* As TCP_INFO. Bytes and microseconds. */
 struct sy_stack_info {
 	enum sy_stack_state state;
 	struct sy_stack_endpoint local, peer;
 	uint32_t rtt_us, rtt_var_us, rto_ms;
-	uint32_t rtt_least_us; /* of the last 5 to 10 s in which there were samples */
-	uint32_t window, threshold, in_flight; /* of congestion; under way: what is lost is not */
-	uint32_t unacked;                      /* sent, also what is lost; SYN and FIN count */
+	uint32_t rtt_min_us; /* minimum of the last 5 to 10 s that had samples */
+	/* Congestion window; ssthresh; bytes in flight without lost ones. */
+	uint32_t window, threshold, in_flight;
+	uint32_t unacked; /* sequence space from SND.UNA to SND.NXT */
 	uint32_t mss, peer_window, receive_window;
-	uint32_t path_mtu;       /* with its headers of IP and TCP */
-	uint32_t unsent, unread; /* bytes; unsent: not acknowledged */
-	uint32_t urgent; /* of the unread ones, up to the last urgent one; 0: none is urgent */
-	uint64_t sent, received; /* payload that is acknowledged, or was in order */
+	uint32_t path_mtu;       /* with IP and TCP headers */
+	uint32_t unsent, unread; /* bytes; unsent: unacknowledged */
+	/* Unread bytes up to the urgent mark; 0: none. */
+	uint32_t urgent;
+	uint64_t sent, received; /* payload acknowledged; payload received in order */
 	uint32_t retransmitted;  /* segments */
-	uint8_t retries;         /* time-outs in a row */
+	uint8_t retries;         /* consecutive time-outs */
 	bool sack, timestamps, scale, ecn;
-	bool receive_closed; /* the peer sees a receive window of 0 */
-	bool only_v6;        /* of a listener at all addresses: not of IPv4 */
+	bool receive_closed; /* the advertised window is 0 */
+	bool only_v6;        /* wildcard listener that accepts no IPv4 */
 };
 int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out);
-/* Listeners, then connections in all states, also those that nobody has accepted. Of a listener,
- * `unread` counts connections that wait for accept, `unsent` is its backlog. *at begins at 0, and
- * is 0 again when all have been seen; what comes and goes between two calls may be missing. Looks
- * at SY_STACK_WALK places at most. Returns how many it has filled, `most` at most. */
+/* Lists listeners, then connections in all states, also those not yet accepted. For a listener,
+ * `unread` is the length of the accept queue and `unsent` the backlog. *at is the cursor: 0 at the
+ * start and after the last one; entries may be missed if they come or go between calls. Visits up
+ * to SY_STACK_WALK slots. Returns the number filled. */
 #define SY_STACK_WALK 1024
-unsigned sy_stack_walk(struct sy_stack *s, uint32_t *at, struct sy_stack_info *out, unsigned most);
+unsigned sy_stack_walk(struct sy_stack *s, uint32_t *at, struct sy_stack_info *out, unsigned max);
 
-/* The client that a balancer has named. -ENOENT: none, or options.toa is off. */
+/* Returns the client address from the load balancer's option. Fails with -ENOENT if there is none
+ * or options.toa is off. */
 int sy_stack_client(struct sy_stack *s, sy_stack_id id, struct sy_stack_endpoint *out);
 
 /* ---- priorities (priority.c, docs/design/0045-priorities.md) ------------------------------------
  */
 
 /*
- * Levels are those of hooks: 0 first, SY_USUAL, 7 last. A stack that nobody has asked for its hooks
- * has none of this, and all connections are of SY_USUAL.
+ * Levels are priorities of hooks: 0 highest, SY_USUAL, 7 lowest. Without a call of sy_stack_hooks()
+ * there are no priorities: all connections have SY_USUAL.
  */
 
-/* The stack's table of hooks, which is loaded, changed and listed by sy_hooks_*() on the stack's
- * thread, at any time. NULL: no memory. */
+/* Returns the stack's table of hooks, for sy_hooks_*() on the stack's thread at any time. NULL: no
+ * memory. */
 struct sy_hooks *sy_stack_hooks(struct sy_stack *s);
 
-/* Who is asked for each packet that arrives; SY_HOOK_NONE: nobody. From then on, packets wait until
- * sy_stack_take(). Returns 0, -ENOMEM. */
+/* Sets the hook that runs for each received packet, or SY_HOOK_NONE. With a hook, packets are
+ * queued until sy_stack_process(). Fails with -ENOMEM. */
 int sy_stack_packet_hook(struct sy_stack *s, unsigned hook);
-/* Processes up to `most` packets that wait, of higher levels first, or fewer: where something more
- * urgent is unread. Each connection's are taken in the order in which they came. Returns how many
- * still wait. Call it after sy_stack_receive(), once the driver has given all that it has. */
-unsigned sy_stack_take(struct sy_stack *s, unsigned most, uint64_t now_ns);
-/* How many packets wait; whether they do: a packet hook is asked. */
-unsigned sy_stack_waiting(const struct sy_stack *s);
-bool sy_stack_levels_used(const struct sy_stack *s);
+/* Processes up to `max` queued packets by level, less if more urgent data is unread. Packets of a
+ * connection stay in order. Returns how many remain queued. Call it after sy_stack_receive(), when
+ * the driver's ring is empty. */
+unsigned sy_stack_process(struct sy_stack *s, unsigned max, uint64_t now_ns);
+/* The number of queued packets; whether a packet hook makes them queue. */
+unsigned sy_stack_queued(const struct sy_stack *s);
+bool sy_stack_has_packet_hook(const struct sy_stack *s);
 
-/* Who is asked for segments with payload, in the order of their bytes. id: a connection; a
- * listener, for those that it will have; SY_STACK_NONE, for all that have no other. SY_HOOK_NONE:
- * as the stack's; SY_STACK_HOOK_OFF: nobody. A hook may replace itself (`become`). Returns 0,
- * -EBADF, -EINVAL, -ENOMEM. */
+/* Sets the hook that runs for segments with payload, in stream order, for a connection, a listener
+ * (inherited), or SY_STACK_NONE (the default). SY_HOOK_NONE: use the default; SY_STACK_HOOK_OFF:
+ * run none. A hook may replace itself (`become`). Fails with -EBADF, -EINVAL, -ENOMEM. */
 #define SY_STACK_HOOK_OFF 255
 int sy_stack_segment_hook(struct sy_stack *s, sy_stack_id id, unsigned hook);
 
-/* 64 bytes of a connection, a cache line, which its segment hook sees as `own`: zeros at first,
- * valid until the id ends. NULL: no such connection, or no memory. */
-void *sy_stack_own(struct sy_stack *s, sy_stack_id id);
+/* Returns the connection's private area of 64 bytes, which its segment hook sees as `own`: zero at
+ * first, valid until the id is closed. NULL: no such connection, or no memory. */
+void *sy_stack_private_area(struct sy_stack *s, sy_stack_id id);
 
-/* The level of what is unread, the most urgent of it; if nothing is, of what was read last. A
- * listener's is 0, once there are hooks: nobody knows what waits behind it. */
+/* Returns the highest level of the unread data, or else of the data read last. With hooks, a
+ * listener has level 0, since the level of its connections is unknown. */
 unsigned sy_stack_level(struct sy_stack *s, sy_stack_id id);
-/* Levels that shall get at least so many percent of all events while they have some, whatever is
- * more urgent; all together at most 100, else -EINVAL. 0: when nothing else is. */
+/* Guarantees levels a minimum share of events, in percent, while they have events. Fails with
+ * -EINVAL if the sum exceeds 100. 0: strictly by level. */
 int sy_stack_shares(struct sy_stack *s, const uint8_t percent[SY_PRIORITIES]);
 
 struct sy_stack_levels {
-	uint32_t waiting[SY_PRIORITIES]; /* packets, now */
-	uint64_t taken[SY_PRIORITIES];   /* packets that waited, and were processed */
-	uint64_t dropped[SY_PRIORITIES]; /* packets that found no place */
-	uint64_t events[SY_PRIORITIES];  /* that were fetched */
-	uint32_t unread[SY_PRIORITIES];  /* connections with unread bytes, now */
-	uint64_t risen;                  /* packets that waited, and got the level of one behind */
-	uint32_t own;                    /* private areas in use */
-	uint32_t most;                   /* buffers of packets that may wait */
+	uint32_t waiting[SY_PRIORITIES]; /* packets queued now */
+	uint64_t taken[SY_PRIORITIES];   /* packets dequeued and processed */
+	uint64_t dropped[SY_PRIORITIES]; /* packets dropped from a full queue */
+	uint64_t events[SY_PRIORITIES];  /* fetched events */
+	uint32_t unread[SY_PRIORITIES];  /* connections with unread data now */
+	uint64_t risen; /* queued packets raised to the level of a later one of their flow */
+	uint32_t own;   /* private areas in use */
+	uint32_t max;   /* max. queued buffers */
 };
 void sy_stack_levels(const struct sy_stack *s, struct sy_stack_levels *out);
 
-/* Takes a fragment before sy_stack_receive() does, for a caller that looks for the connection's
- * owner. Returns the whole packet if this was the last one missing, else NULL. */
+/* Adds an IP fragment to reassembly, for a caller that steers packets before sy_stack_receive().
+ * Returns the whole packet after the last missing fragment, else NULL. */
 struct rte_mbuf *sy_stack_reassemble(struct sy_stack *s, struct rte_mbuf *m, uint64_t now_ns);
 
 /* ---- counters of a stack --------------------------------------------------------------------- */
@@ -472,14 +476,14 @@ struct sy_stack_counters {
 #undef X
 };
 
-/* Use of memory, for limits and reports. */
+/* Memory use, for limits and reports. */
 struct sy_stack_usage {
 	uint32_t connections, half_open, time_wait, listeners;
-	uint64_t send_bytes, receive_bytes; /* of buffers, not of data in them */
-	uint32_t ranges;                    /* of sent and of out-of-order data */
-	size_t fixed;                       /* bytes of tables, made at the start */
-	uint32_t orphans;                   /* closed connections whose peer has not taken all */
-	uint64_t orphans_taken;             /* bytes that peers of such have taken so far */
+	uint64_t send_bytes, receive_bytes; /* size of buffers, not of data */
+	uint32_t ranges;                    /* of sent and out-of-order data */
+	size_t fixed;                       /* tables allocated at creation, bytes */
+	uint32_t orphans;                   /* closed connections with unacknowledged data */
+	uint64_t orphans_taken;             /* bytes acknowledged on orphans so far */
 };
 const struct sy_stack_counters *sy_stack_counters(const struct sy_stack *s);
 void sy_stack_usage(const struct sy_stack *s, struct sy_stack_usage *out);

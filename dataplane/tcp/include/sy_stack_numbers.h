@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a stack reports to `steelyard stack`: its numbers with their names, what it has now and then
- * its counters; and its connections. */
+/* A stack's report to `steelyard stack`: gauges, counters and connections. */
 #ifndef SY_STACK_NUMBERS_H
 #define SY_STACK_NUMBERS_H
 
@@ -10,7 +9,7 @@
 
 #include "sy_stack.h"
 
-/* Fields of sy_stack_usage. */
+/* Gauges: fields of sy_stack_usage. */
 #define SY_STACK_NOW(X)                                                                            \
 	X(connections, "connections, in all states")                                               \
 	X(half_open, "connections begun by a peer, not established yet")                           \
@@ -53,11 +52,11 @@ static inline void sy_stack_numbers_read(const struct sy_stack *s, uint64_t *out
 
 /* As sy_hook_agent_owner.connections(). */
 static inline unsigned sy_stack_connections_read(struct sy_stack *s, uint32_t *at,
-                                                 struct sy_hook_connection *out, unsigned most)
+                                                 struct sy_hook_connection *out, unsigned max)
 {
 	struct sy_stack_info info[SY_HOOK_CONNECTIONS];
 	unsigned count =
-	        sy_stack_walk(s, at, info, most < SY_HOOK_CONNECTIONS ? most : SY_HOOK_CONNECTIONS);
+	        sy_stack_walk(s, at, info, max < SY_HOOK_CONNECTIONS ? max : SY_HOOK_CONNECTIONS);
 
 	for (unsigned i = 0; i < count; i++)
 		out[i] = (struct sy_hook_connection){

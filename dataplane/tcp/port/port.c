@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packets between the runtime and the stacks. */
+/* Packets between the runtime's ports and the stacks. */
 #include <errno.h>
 #include <net/if.h>
 #include <stdio.h>
@@ -12,24 +12,24 @@
 
 #include "sy_stack_port.h"
 
-#define COPIES_BYTES (16u << 20)    /* of what waits, while the port's buffers are scarce */
-#define RECEIVE_ALL  (256u << 20)   /* as sy_stack_options has it */
-#define TURN_PIECES  (4 * SY_BURST) /* that a turn sends, before more is received */
-#define TURN_TAKES   8              /* packets of a turn, of those that wait in levels */
-#define DRAIN_BURSTS 32             /* received in a row to be sorted, before a turn */
-#define AHEAD        4              /* packets whose headers are asked for */
+#define COPIES_BYTES (16u << 20)    /* for unread data, while the port's buffers are scarce */
+#define RECEIVE_ALL  (256u << 20)   /* default of sy_stack_options */
+#define TURN_PIECES  (4 * SY_BURST) /* sent per poll iteration before receiving again */
+#define TURN_TAKES   8              /* packets per poll iteration from the levels' queues */
+#define DRAIN_BURSTS 32             /* received consecutively for sorting before processing */
+#define AHEAD        4              /* packets to prefetch ahead */
 
-/* Of one worker. */
+/* State per worker. */
 struct place {
 	struct sy_stack *stack;
 	const struct sy_runtime *rt;
 	unsigned worker;
-	bool polled;       /* sy_stack_poll() is called: what a turn leaves is not forgotten */
+	bool polled;       /* sy_stack_poll() is used and will send the rest */
 	bool more;         /* the stack has more to send */
-	bool sorts;        /* sy_stack_sorts() is asked: packets in levels may wait for the poll */
-	unsigned sorted;   /* bursts since a turn took some of them */
-	uint64_t full_tsc; /* the worker's turn that had a full burst: the driver may have more */
-	uint64_t next_ns;  /* before it nothing is due */
+	bool sorts;        /* sy_stack_is_sorting() is used: packets in levels may stay queued */
+	unsigned sorted;   /* bursts since the last processing */
+	uint64_t full_tsc; /* poll iteration of the last full burst: the driver may have more */
+	uint64_t next_ns;  /* next deadline */
 	struct rte_mempool *copies;
 } __attribute__((aligned(SY_CACHE_LINE)));
 
@@ -39,9 +39,9 @@ struct sy_stack_port {
 	struct place place[SY_MAX_WORKERS];
 };
 
-/* ---- whose segment --------------------------------------------------------------------------- */
+/* ---- owner of a segment ---------------------------------------------------------------------- */
 
-/* Both ends' ports are in it: whoever connects chooses a port whose slot is its own. */
+/* Includes both ports: a connecting stack selects a local port in a slot of its own. */
 static uint8_t tuple_slot(const struct sy_tuple *from_peer)
 {
 	return sy_slot_of(&from_peer->src, from_peer->sport) ^ sy_slot_of_port(from_peer->dport);
@@ -53,7 +53,7 @@ static bool owner_has(void *ctx, const struct sy_tuple *from_peer)
 	return sy_slot_worker(owner->rt, tuple_slot(from_peer)) == owner->worker;
 }
 
-/* The connection's slot; of an ICMP error that of the quoted segment. */
+/* Returns the connection's slot; for an ICMP error that of the quoted segment. */
 static uint8_t frame_slot(struct rte_mbuf *m)
 {
 	const uint8_t *frame = sy_frame(m);
@@ -68,7 +68,7 @@ static uint8_t frame_slot(struct rte_mbuf *m)
 	                                     q.tuple.proto});
 }
 
-/* ---- packets out ----------------------------------------------------------------------------- */
+/* ---- transmission ---------------------------------------------------------------------------- */
 
 static struct sy_addr frame_destination(struct rte_mbuf *m)
 {
@@ -81,7 +81,7 @@ static struct sy_addr frame_destination(struct rte_mbuf *m)
 	return dst;
 }
 
-/* Consecutive segments mostly have one destination. */
+/* Consecutive segments mostly share a destination. */
 static void burst_send(struct sy_worker *w, struct rte_mbuf **m, unsigned count)
 {
 	struct sy_addr last = {{{0}}};
@@ -100,8 +100,8 @@ static void burst_send(struct sy_worker *w, struct rte_mbuf **m, unsigned count)
 	}
 }
 
-/* Both ways have their turn: what is received meanwhile waits in a ring that would run over, and
- * other connections wait with it. Pieces of large segments count, as their bytes are copied. */
+/* Bounds sending per poll iteration, in pieces of TSO segments, whose bytes are copied: otherwise
+ * the receive ring would overflow, and other connections would be delayed. */
 static void segments_send(struct sy_worker *w, struct place *o)
 {
 	struct rte_mbuf *m[SY_BURST];
@@ -109,7 +109,7 @@ static void segments_send(struct sy_worker *w, struct place *o)
 
 	do {
 		if (!o->polled)
-			pieces = TURN_PIECES; /* nobody would send what is left */
+			pieces = TURN_PIECES; /* no poll would send the rest */
 		unsigned count =
 		        sy_stack_transmit_pieces(o->stack, m, SY_BURST, &pieces, w->now_ns);
 		burst_send(w, m, count);
@@ -121,16 +121,16 @@ static void stack_turn(struct sy_worker *w, struct sy_stack_port *p)
 {
 	struct place *o = &p->place[w->id];
 
-	sy_stack_seen(o->stack, sy_worker_seen_ns(w));
+	sy_stack_mark_seen(o->stack, sy_worker_seen_ns(w));
 	o->sorted = 0;
-	sy_stack_take(o->stack, TURN_TAKES, w->now_ns);
+	sy_stack_process(o->stack, TURN_TAKES, w->now_ns);
 	sy_stack_advance(o->stack, w->now_ns);
 	p->serve(o->stack, w->id, w->now_ns, p->ctx);
 	segments_send(w, o);
 	o->next_ns = sy_stack_advance(o->stack, w->now_ns);
 }
 
-/* ---- packets in ------------------------------------------------------------------------------ */
+/* ---- reception ------------------------------------------------------------------------------- */
 
 static void stage_stack(struct sy_worker *w, struct sy_burst *b)
 {
@@ -152,7 +152,7 @@ static void stage_stack(struct sy_worker *w, struct sy_burst *b)
 		b->next[i] = SY_NEXT_PENDING;
 	}
 	sy_stack_receive(o->stack, mine, count, w->now_ns);
-	if (o->sorts && sy_stack_levels_used(o->stack)) {
+	if (o->sorts && sy_stack_has_packet_hook(o->stack)) {
 		o->sorted++;
 		if (b->count == SY_BURST)
 			o->full_tsc = w->tsc;
@@ -169,8 +169,8 @@ void sy_stack_round(struct sy_worker *w)
 	stack_turn(w, w->app);
 }
 
-/* The driver's ring is emptied first, but not without end: what it has most urgent may be last. */
-bool sy_stack_sorts(struct sy_worker *w)
+/* Drains the driver's ring first, within a limit: its most urgent packet may be the last. */
+bool sy_stack_is_sorting(struct sy_worker *w)
 {
 	struct sy_stack_port *p = w->app;
 	struct place *o = &p->place[w->id];
@@ -185,7 +185,7 @@ bool sy_stack_poll(struct sy_worker *w)
 	struct place *o = &p->place[w->id];
 
 	o->polled = true;
-	if (sy_stack_sorts(w))
+	if (sy_stack_is_sorting(w))
 		return true;
 	if (!o->more && !o->sorted && w->now_ns < o->next_ns)
 		return false;
@@ -219,14 +219,14 @@ static void copies_unmap(struct rte_mempool_memhdr *memory, void *opaque)
 	munmap(memory->addr, memory->len);
 }
 
-/* Buffers like the port's, in memory that no device knows. */
+/* Buffers like the port's, in memory not registered with a device. */
 static struct rte_mempool *copies_make(const struct rte_mempool *like, unsigned worker)
 {
 	struct rte_pktmbuf_pool_private private = {
 	        .mbuf_data_room_size = (uint16_t)(like->elt_size - sizeof(struct rte_mbuf))};
 	unsigned count = COPIES_BYTES / like->elt_size;
 	size_t len = (size_t)count * (like->header_size + like->elt_size + like->trailer_size) +
-	             (1u << 16); /* and what alignment takes */
+	             (1u << 16); /* and alignment */
 	struct rte_mempool *pool;
 	char name[32];
 	void *memory = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -251,23 +251,24 @@ static struct rte_mempool *copies_make(const struct rte_mempool *like, unsigned 
 	return pool;
 }
 
-/* Windows offer what there is: a share of three quarters of the port's buffers, and the copies. */
+/* Limits receive windows to the memory: the worker's share of 3/4 of the port's buffers, plus the
+ * copies. */
 static void memory_bound(struct sy_stack_options *o, unsigned workers)
 {
-	uint64_t most = (uint64_t)o->pool->size / 4 * 3 / workers * o->pool->elt_size;
+	uint64_t max = (uint64_t)o->pool->size / 4 * 3 / workers * o->pool->elt_size;
 
-	most += (uint64_t)o->copies->size * o->copies->elt_size;
+	max += (uint64_t)o->copies->size * o->copies->elt_size;
 	o->receive_all = o->receive_all ? o->receive_all : RECEIVE_ALL;
-	if (o->receive_all > most)
-		o->receive_all = most;
+	if (o->receive_all > max)
+		o->receive_all = max;
 }
 
 static uint16_t smaller(uint16_t a, uint16_t b)
 {
-	return a && (!b || a < b) ? a : b; /* 0: any */
+	return a && (!b || a < b) ? a : b; /* 0: unlimited */
 }
 
-/* A route may change the port of a connection: what one of them cannot do, the stack does. */
+/* A route may move a connection to another port: use only offloads that all ports have. */
 static void offloads_of_all(const struct sy_runtime *rt, struct sy_stack_options *o)
 {
 	uint32_t all = sy_port_count(rt) ? UINT32_MAX : 0;
@@ -296,7 +297,7 @@ int sy_stack_port_open(struct sy_stack_port *p, struct sy_runtime *rt,
 
 	offloads_of_all(rt, &o);
 	for (unsigned i = 0; i < sy_worker_count(rt); i++) {
-		/* The runtime's packets, wherever they come from. */
+		/* Allocates from the runtime's pool. */
 		struct rte_mbuf *m = sy_packet_alloc(sy_worker_at(rt, i));
 		if (!m)
 			return sy_fail(err, ENOMEM, "no packet for a stack: raise --mbufs");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Data out of order, a byte at a time: what arrived.c must agree with. For its test and its fuzz
- * target, which say what CHECK() does. */
+/* A byte-wise model of out-of-order data, to compare arrived.c with. The including test defines
+ * CHECK(). */
 #ifndef TCP_TESTS_ARRIVED_MODEL_H
 #define TCP_TESTS_ARRIVED_MODEL_H
 
@@ -13,7 +13,7 @@
 #define MODEL_BUFFERS 1024
 
 struct model_byte {
-	uint16_t buffer; /* 0: it is not here */
+	uint16_t buffer; /* 0: missing */
 	uint32_t touched;
 };
 
@@ -22,10 +22,10 @@ struct model {
 	struct pool pool;
 	union arrived_cell cells[MODEL_CELLS];
 	uint32_t next;                        /* RCV.NXT */
-	struct model_byte bytes[MODEL_BYTES]; /* from next on */
+	struct model_byte bytes[MODEL_BYTES]; /* from `next` */
 	uint32_t origins[MODEL_BUFFERS];      /* of buffers */
 	uint32_t references[MODEL_BUFFERS];   /* pieces of each */
-	char buffers[MODEL_BUFFERS];          /* their addresses are used, nothing else */
+	char buffers[MODEL_BUFFERS];          /* only their addresses are used */
 	uint16_t last;                        /* buffer that was used */
 	struct sack_block duplicate;
 };
@@ -53,7 +53,7 @@ static uint16_t model_buffer(struct model *m)
 	return m->last;
 }
 
-/* All bytes of the block around one were touched. */
+/* Marks the block around a byte as touched. */
 static void model_touch(struct model *m, int at)
 {
 	int from = at, to = at;
@@ -65,7 +65,7 @@ static void model_touch(struct model *m, int at)
 		m->bytes[from].touched = m->arrived.touches;
 }
 
-/* The first part of a segment that is here already, or was here before `next`. */
+/* The first duplicate part of a segment. */
 static struct sack_block model_duplicate(const struct model *m, int from, int to)
 {
 	int at = from, end;
@@ -78,7 +78,7 @@ static struct sack_block model_duplicate(const struct model *m, int from, int to
 	return (struct sack_block){m->next + (uint32_t)at, m->next + (uint32_t)end};
 }
 
-/* Room for only a part of it: takes over which, where nothing else changed. */
+/* If there was capacity for a part only: takes over which part; nothing else may have changed. */
 static void model_adopt(struct model *m, int from, int to, uint16_t buffer, uint32_t kept)
 {
 	static struct model_byte now[MODEL_BYTES];
@@ -154,7 +154,7 @@ static void model_take(struct model *m)
 	m->next += cut.length;
 }
 
-/* The stack took bytes in order, past what is here. */
+/* The stack consumed in-order bytes. */
 static void model_advance(struct model *m, unsigned bytes)
 {
 	m->next += bytes;
@@ -165,7 +165,7 @@ static void model_advance(struct model *m, unsigned bytes)
 		model_take(m);
 }
 
-/* A piece at the beginning of the last block. */
+/* Drops the first piece of the last block. */
 static void model_drop(struct model *m)
 {
 	int to = MODEL_BYTES, from;
@@ -184,13 +184,13 @@ static void model_drop(struct model *m)
 }
 
 /* The blocks of an ACK. */
-static void model_tell(struct model *m, unsigned most)
+static void model_tell(struct model *m, unsigned max)
 {
 	struct sack_block out[SACK_BLOCKS];
-	unsigned count = arrived_blocks(&m->arrived, &m->pool, out, most), n = 0, blocks = 0;
+	unsigned count = arrived_blocks(&m->arrived, &m->pool, out, max), n = 0, blocks = 0;
 	uint32_t last = UINT32_MAX;
 
-	if (most > 0 && m->duplicate.from != m->duplicate.to) {
+	if (max > 0 && m->duplicate.from != m->duplicate.to) {
 		CHECK(count > 0 && out[0].from == m->duplicate.from &&
 		      out[0].to == m->duplicate.to);
 		m->duplicate = (struct sack_block){0};
@@ -199,7 +199,7 @@ static void model_tell(struct model *m, unsigned most)
 	for (int at = 0; at < MODEL_BYTES; at++)
 		blocks += m->bytes[at].buffer && (at == 0 || !m->bytes[at - 1].buffer);
 	CHECK(blocks == m->arrived.blocks);
-	CHECK(count - n == (blocks < most - n ? blocks : most - n));
+	CHECK(count - n == (blocks < max - n ? blocks : max - n));
 	for (; n < count; n++) { /* each the next that was touched, and whole */
 		uint32_t from = out[n].from - m->next, to = out[n].to - m->next, newest = 0;
 		CHECK(from < to && to <= MODEL_BYTES);

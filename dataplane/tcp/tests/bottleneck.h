@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Connections that share a link, in virtual time: the parts work together here as a stack would
- * join them.
+ * Connections that share a link, in virtual time, assembled from the parts as in the stack.
  *
  *     sender ── segments ──▶ queue of the link ── delay ──▶ receiver
- *        ▲                    (drops its tail)                  │
+ *        ▲                    (drop tail)                       │
  *        └───────────────────── ACKs, delay ◀───────────────────┘
  */
 #ifndef TCP_TESTS_BOTTLENECK_H
@@ -30,7 +29,7 @@
 
 struct event {
 	uint64_t at;
-	uint32_t order; /* of its making, where times are the same */
+	uint32_t order; /* tie-breaker: order of creation */
 	uint32_t flow;
 	enum { TIMER, DATA, ACK } what;
 	uint32_t from, to;   /* DATA */
@@ -40,7 +39,7 @@ struct event {
 
 struct flow {
 	const struct congestion_ops *ops;
-	uint64_t delay_ns; /* of both ways together, without the queue */
+	uint64_t delay_ns; /* round trip, without the queue */
 	/* the sender */
 	struct sent sent;
 	struct rtt rtt;
@@ -49,7 +48,7 @@ struct flow {
 	enum { OPEN, RECOVERY, LOSS } state;
 	uint32_t recover; /* SND.NXT when the recovery began */
 	uint64_t timeout_at, look_at, probe_at, woken_at;
-	uint64_t budget; /* bytes that PRR lets pass */
+	uint64_t budget; /* bytes permitted by PRR */
 	unsigned duplicates;
 	unsigned timeouts, recoveries, undone;
 	/* the receiver */
@@ -62,11 +61,11 @@ struct bottleneck {
 	/* what to simulate */
 	uint64_t rate;      /* bytes a second */
 	uint64_t queue;     /* bytes */
-	uint32_t loss;      /* one packet in so many is lost; 0: none */
-	uint32_t ack_loss;  /* the same of ACKs */
-	bool no_sack;       /* peers do not know it */
+	uint32_t loss;      /* one of so many packets is lost; 0: none */
+	uint32_t ack_loss;  /* likewise for ACKs */
+	bool no_sack;       /* peers without SACK */
 	uint32_t window;    /* of the receivers */
-	uint64_t jitter_ns; /* packets overtake each other by so much */
+	uint64_t jitter_ns; /* max. reordering */
 	/* the state */
 	uint64_t now, free_at;
 	struct event *heap;
@@ -196,7 +195,7 @@ static void flow_send(struct bottleneck *b, uint32_t n)
 			break;
 		if (sent_next_lost(&f->sent, &b->ranges, &from, &to)) {
 			to = to - from > MSS ? from + MSS : to;
-			sent_again(&f->sent, &b->ranges, from, to, b->now);
+			sent_retransmitted(&f->sent, &b->ranges, from, to, b->now);
 		} else {
 			from = f->sent.nxt;
 			to = from + MSS;
@@ -214,7 +213,7 @@ static void flow_send(struct bottleneck *b, uint32_t n)
 	timer_set(b, n);
 }
 
-/* Marks what is lost; true: something was. */
+/* Runs loss detection. Returns true for a loss. */
 static bool losses_find(struct bottleneck *b, struct flow *f)
 {
 	if (b->no_sack)
@@ -242,8 +241,7 @@ static void recovery_end(struct bottleneck *b, struct flow *f)
 	sent_recovered(&f->sent);
 }
 
-/* RFC 6582, 3.2: the third duplicate, and each partial ACK, tell of a loss. Returns whether there
- * is a new one. */
+/* RFC 6582 3.2: the third duplicate, and each partial ACK. Returns true for a new loss. */
 static bool duplicates_count(struct bottleneck *b, struct flow *f, struct sent_news *news)
 {
 	if (news->acked) {
@@ -269,7 +267,7 @@ static void acked(struct bottleneck *b, const struct event *e)
 	if (news.rtt_us) {
 		uint32_t segments = (f->sent.nxt - f->sent.una) / MSS;
 		rtt_sample(&f->rtt, news.rtt_us, (segments + 1) / 2, b->now / MS);
-		rtt_least_sample(&f->rtt, news.least_us, b->now / MS);
+		rtt_min_sample(&f->rtt, news.least_us, b->now / MS);
 	} else if (news.acked) /* by its timestamp: RFC 7323, 4.1 */
 		rtt_sample(&f->rtt, (uint32_t)(b->now / MS - e->stamp_ms) * 1000, 1, b->now / MS);
 	if (f->state != OPEN && (news.undone || news.spurious || news.original)) {
@@ -318,7 +316,7 @@ static void probe_send(struct bottleneck *b, uint32_t n)
 	struct flow *f = &b->flow[n];
 	uint32_t from, to;
 	sent_probe_range(&f->sent, MSS, &from, &to);
-	sent_again(&f->sent, &b->ranges, from, to, b->now);
+	sent_retransmitted(&f->sent, &b->ranges, from, to, b->now);
 	sent_probed(&f->sent, true);
 	link_send(b, n, from, to);
 	f->probe_at = 0;
@@ -357,7 +355,7 @@ static void bottleneck_init(struct bottleneck *b)
 	b->now = SECOND;
 }
 
-/* Both ends agree, and nothing is left when connections end. */
+/* Both ends agree, and nothing leaks. */
 static void bottleneck_end(struct bottleneck *b)
 {
 	for (uint32_t n = 0; n < b->flows; n++) {
@@ -375,7 +373,7 @@ static void bottleneck_end(struct bottleneck *b)
 	free(b->pieces.cells);
 }
 
-/* A connection more, which begins to send a little later. */
+/* Adds a connection that starts a little later. */
 static void flow_begin(struct bottleneck *b, const struct congestion_ops *ops, uint64_t delay_ns)
 {
 	uint32_t n = b->flows++, first = UINT32_MAX - 1000000 * n;

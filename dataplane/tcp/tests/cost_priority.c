@@ -30,7 +30,7 @@ static uint8_t segment_nothing(struct sy_hook_segment *s, const uint8_t *payload
 	return SY_KEEP;
 }
 
-/* All connections ask and are answered. */
+/* All connections send a request and get a response. */
 static void round_run(void)
 {
 	uint8_t bytes[LEN] = {0};
@@ -42,7 +42,7 @@ static void round_run(void)
 		sy_stack_send(pair.client, pair.from[i], bytes, LEN, 0, pair.now);
 	}
 	pair_bring(pair.client, pair.server);
-	while (sy_stack_take(pair.server, PAIR_BURST, pair.now) > 0)
+	while (sy_stack_process(pair.server, PAIR_BURST, pair.now) > 0)
 		;
 	while ((count = sy_stack_events(pair.server, e, PAIR_MOST)) > 0)
 		for (unsigned i = 0; i < count; i++) {
@@ -140,11 +140,11 @@ static void compare(void)
 
 #define WAITING 1024
 
-/* Packets that wait, and are taken: of a flow each; or eight of each flow, and the last one takes
- * the others up with it. */
+/* Queueing and dequeueing packets: one per flow; or eight per flow, where the last one raises the
+ * others. */
 static double levels_cost(struct receive_levels *r, struct rte_mbuf *m, bool rise)
 {
-	uint64_t least = UINT64_MAX;
+	uint64_t min = UINT64_MAX;
 
 	for (unsigned n = 0; n < ROUNDS; n++) {
 		uint64_t began = rte_rdtsc(), took;
@@ -154,9 +154,9 @@ static double levels_cost(struct receive_levels *r, struct rte_mbuf *m, bool ris
 		while (r->count > 0)
 			receive_level_take(r);
 		took = rte_rdtsc() - began;
-		least = took < least ? took : least;
+		min = took < min ? took : min;
 	}
-	return (double)least / WAITING;
+	return (double)min / WAITING;
 }
 
 static void levels_compare(void)

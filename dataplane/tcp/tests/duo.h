@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Two stacks and a connection: `a` sends, `b` listens and reads. Between them is a port that does
- * what large.h has. Each byte is checked. */
+/* Two stacks and a connection: `a` sends, `b` listens and reads. large.h simulates the port between
+ * them. Checks each byte. */
 #ifndef TCP_TESTS_DUO_H
 #define TCP_TESTS_DUO_H
 
@@ -34,7 +34,7 @@ static inline struct connection *duo_sender(void)
 	return connection_of(duo.a, duo.from);
 }
 
-/* What b has to send, at a. */
+/* Delivers b's packets to a. */
 static inline void duo_back(void)
 {
 	struct rte_mbuf *m[DUO_MOST];
@@ -51,17 +51,18 @@ static inline void duo_pass(uint64_t ms)
 	sy_stack_advance(duo.b, duo.now);
 }
 
-/* What a has to send now, as the port gets it. */
+/* Fetches a's packets, as the port receives them. */
 static inline unsigned duo_fetch(struct rte_mbuf **m)
 {
-	struct rte_mbuf *all[DUO_MOST]; /* `m` may have room for as many as are expected */
+	struct rte_mbuf *all[DUO_MOST]; /* `m` may be sized for the expected number */
 	unsigned count = sy_stack_transmit(duo.a, all, DUO_MOST, duo.now);
 
 	memcpy(m, all, count * sizeof(all[0]));
 	return count;
 }
 
-/* Its pieces on the wire, at b; but for those with a bit in `lost`. Returns how many there were. */
+/* Delivers a packet's pieces to b, except those in the bitmap `lost`. Returns the number of pieces.
+ */
 static inline unsigned duo_deliver(struct rte_mbuf *m, uint64_t lost)
 {
 	struct rte_mbuf *piece[LARGE_PIECES];
@@ -81,7 +82,7 @@ static inline uint32_t duo_payload_of(struct rte_mbuf *m)
 	return m->pkt_len - segment_headers(m);
 }
 
-/* All that a has to send now is brought to b. Returns how many packets the port got. */
+/* Delivers a's packets to b. Returns the number of packets at the port. */
 static inline unsigned duo_fetch_all(void)
 {
 	struct rte_mbuf *m[DUO_MOST];
@@ -100,7 +101,7 @@ static inline unsigned duo_fetch_all(void)
 	return all;
 }
 
-/* Until nobody has more to send. */
+/* Exchanges packets until both are idle. */
 static inline void duo_settle(void)
 {
 	struct rte_mbuf *m[DUO_MOST];
@@ -130,7 +131,7 @@ static inline void duo_write(uint32_t len, int flags)
 	}
 }
 
-/* All that has come is right; returns how much is new. */
+/* Reads and checks all data. Returns its length. */
 static inline uint32_t duo_read(void)
 {
 	uint8_t bytes[4096];

@@ -5,8 +5,8 @@
  *
  *     1 byte: operation │ its arguments, as many bytes as it needs; 0 where the input has ended
  *
- * Of two inputs, one has a port that cuts and joins segments: packets come in several buffers, and
- * some of them as joined ones, wherever the bytes say.
+ * Half of the inputs have a port with TSO and LRO, where the bytes also determine the layout of
+ * buffers.
  */
 #ifndef HOSTILE_H
 #define HOSTILE_H
@@ -31,7 +31,7 @@ struct hostile {
 	struct sy_addr local, peer;
 	sy_stack_id listener, id[HOSTILE_IDS];
 	unsigned ids;
-	/* By the peer's port: what the stack's last segment said. */
+	/* By the peer's port: the stack's last segment. */
 	struct {
 		uint32_t seq, ack, time;
 		uint16_t port;
@@ -116,7 +116,7 @@ static inline bool hostile_is_consistent(struct sy_stack *s)
 		HOLDS(hostile_connection_is_consistent(s, &s->connection[i], &held));
 		flights += s->connection[i].flight != 0;
 	}
-	HOLDS(held == s->receive_held && flights == s->flights.taken);
+	HOLDS(held == s->receive_queued && flights == s->flights.taken);
 	for (unsigned i = 0; i < SY_PRIORITIES; i++) {
 		HOLDS(hostile_list_is_consistent(s, &s->send[i], LIST_SEND));
 		HOLDS((s->send[i].count > 0) == !!(s->send_levels & 1u << i));
@@ -188,7 +188,7 @@ static inline struct sy_tuple hostile_tuple(struct hostile *h, unsigned peer)
 	                         .proto = SY_PROTO_TCP};
 }
 
-/* The stack gets a packet, in the buffers in which the port has put it. */
+/* Passes a packet to the stack, in the buffers of the port. */
 static inline void hostile_give(struct hostile *h, struct rte_mbuf *m)
 {
 	unsigned how = h->port ? hostile_byte(h) : 0;
@@ -204,7 +204,7 @@ static inline void hostile_give(struct hostile *h, struct rte_mbuf *m)
 	sy_stack_receive(h->s, &m, 1, h->now);
 }
 
-/* Mostly what real segments have. */
+/* Mostly flags of real segments. */
 static inline uint8_t hostile_flags(uint8_t byte)
 {
 	static const uint8_t usual[8] = {SY_TCP_ACK,
@@ -218,14 +218,14 @@ static inline uint8_t hostile_flags(uint8_t byte)
 	return byte & 128 ? byte & 127 : usual[byte % 8] | (byte & 64 ? TCP_ECE : 0);
 }
 
-/* Nothing, or a small distance to either side. */
+/* 0, or a small distance to either side. */
 static inline uint32_t hostile_near(struct hostile *h)
 {
 	uint8_t byte = hostile_byte(h);
 	return byte < 160 ? 0 : (uint32_t)(int8_t)(byte << 3) * 40;
 }
 
-/* A segment: close to what would be right, by small numbers. */
+/* A segment close to a valid one. */
 static inline void hostile_segment(struct hostile *h)
 {
 	unsigned what = hostile_byte(h), peer = what % HOSTILE_PORTS;
@@ -263,7 +263,7 @@ static inline void hostile_segment(struct hostile *h)
 	struct rte_mbuf *m = segment_make(h->pool, &plan, &payload);
 	CHECK(m);
 	memset(payload, (int)plan.seq, plan.len);
-	/* The options as bytes like; the sum so far is right for them. */
+	/* Arbitrary options; the checksum so far is valid for them. */
 	if (what % 64 == 63 && m->l4_len > sizeof(struct sy_tcp)) {
 		unsigned back = 1 + hostile_byte(h) % (m->l4_len - (unsigned)sizeof(struct sy_tcp));
 		struct sy_tcp *tcp = (struct sy_tcp *)(payload - m->l4_len);

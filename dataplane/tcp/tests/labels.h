@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A pair of stacks whose packets say by their first byte how urgent they are. */
+/* A pair of stacks; the first byte of a packet is its level. */
 #ifndef LABELS_H
 #define LABELS_H
 
@@ -7,7 +7,7 @@
 
 #define ALL SY_STACK_LEVELS
 
-/* A packet's first byte is its level; without a payload nothing is said. */
+/* The first byte is the level; without a payload, keep. */
 static uint8_t by_label(struct sy_hook_packet *p, const uint8_t *payload)
 {
 	return p->payload_len && payload[0] < SY_PRIORITIES ? payload[0] : SY_KEEP;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a port does for the stack, in memory: it cuts large segments (TSO), joins packets of one
- * connection that come one behind the other (LRO), and puts a packet into several buffers.
+ * A port's offloads in software: segmentation (TSO), joining of consecutive packets (LRO), and
+ * splitting packets into several buffers.
  */
 #ifndef TCP_TESTS_LARGE_H
 #define TCP_TESTS_LARGE_H
@@ -16,7 +16,7 @@
 
 #include <sy_packet.h>
 
-#define LARGE_PIECES 64 /* that a port makes of a packet */
+#define LARGE_PIECES 64 /* per packet */
 #define LARGE_JOINED 60000
 
 #ifndef CHECK
@@ -52,7 +52,7 @@ static inline void large_finish(struct rte_mbuf *m, unsigned l3_len)
 
 /* ---- cutting --------------------------------------------------------------------------------- */
 
-/* Is it what DPDK asks for with RTE_MBUF_F_TX_TCP_SEG? */
+/* Checks the fields that DPDK requires with RTE_MBUF_F_TX_TCP_SEG. */
 static inline void large_check(const struct rte_mbuf *m)
 {
 	const uint8_t *l3 = rte_pktmbuf_mtod_offset(m, const uint8_t *, m->l2_len);
@@ -66,7 +66,7 @@ static inline void large_check(const struct rte_mbuf *m)
 	for (const struct rte_mbuf *b = m; b; b = b->next, segs++) {
 		CHECK(b->data_len > 0 && b->data_off + b->data_len <= b->buf_len);
 		bytes += b->data_len;
-		/* Else net_tap sums the pieces wrong. */
+		/* net_tap needs even lengths. */
 		CHECK(!b->next || (b->data_len - (b == m ? headers : 0)) % 2 == 0);
 	}
 	CHECK(segs == m->nb_segs && bytes == m->pkt_len);
@@ -109,7 +109,7 @@ static inline struct rte_mbuf *large_piece(const struct rte_mbuf *m, uint32_t at
 	return out;
 }
 
-/* What the port sends of a packet: itself, or pieces, LARGE_PIECES at most. */
+/* Returns what the port sends: the packet, or up to LARGE_PIECES pieces. */
 static inline unsigned large_cut(struct rte_mbuf *m, struct rte_mbuf **out)
 {
 	unsigned headers = m->l2_len + m->l3_len + m->l4_len, count = 0;
@@ -159,7 +159,7 @@ static inline uint32_t large_payload(struct rte_mbuf *m)
 	return m->pkt_len - SY_ETH_LEN - l3_len - tcp->data_off / 16 * 4u;
 }
 
-/* Is `next` the continuation of what begins with m? */
+/* Returns true if `next` continues m. */
 static inline bool large_follows(struct rte_mbuf *m, struct rte_mbuf *next)
 {
 	unsigned l3_len, next_len;
@@ -176,7 +176,7 @@ static inline bool large_follows(struct rte_mbuf *m, struct rte_mbuf *next)
 	       (int32_t)(ntohl(b->recv_ack) - ntohl(a->recv_ack)) >= 0;
 }
 
-/* The later one's headers count, as cards have it. */
+/* The later packet's headers apply, as with NICs. */
 static inline void large_append(struct rte_mbuf *m, struct rte_mbuf *next)
 {
 	unsigned l3_len;
@@ -195,7 +195,7 @@ static inline void large_append(struct rte_mbuf *m, struct rte_mbuf *next)
 	large_finish(m, l3_len);
 }
 
-/* What a port makes of packets that have come one after the other. Returns how many are left. */
+/* Joins consecutive packets. Returns how many are left. */
 static inline unsigned large_join(struct rte_mbuf **m, unsigned count)
 {
 	unsigned kept = 0;
@@ -213,7 +213,7 @@ static inline unsigned large_join(struct rte_mbuf **m, unsigned count)
 	return kept;
 }
 
-/* The first buffer keeps `at` bytes of the packet; what else it had gets a buffer of its own. */
+/* Splits the first buffer after `at` bytes. */
 static inline void large_split(struct rte_mbuf *m, uint16_t at)
 {
 	struct rte_mbuf *rest;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two stacks: a client with many connections, and a server with hooks. What the client sends waits
- * in a bag, from which it is brought to the server as a test likes.
+ * Two stacks: a client with many connections, and a server with hooks. A bag collects the client's
+ * packets, which the test delivers to the server.
  */
 #ifndef TCP_TESTS_PAIR_H
 #define TCP_TESTS_PAIR_H
@@ -28,7 +28,7 @@ static struct pair {
 	unsigned before, pool_before;
 } pair;
 
-/* A server's packets, of which few may wait. */
+/* A small pool for the server: few packets may be queued. */
 static inline struct rte_mempool *pair_few(void)
 {
 	static struct rte_mempool *pool;
@@ -49,7 +49,7 @@ static inline struct sy_stack *pair_stack(struct rte_mempool *pool)
 	return s;
 }
 
-/* What one side has to send, at the other one. */
+/* Delivers one side's packets to the other. */
 static inline bool pair_bring(struct sy_stack *from, struct sy_stack *to)
 {
 	struct rte_mbuf *m[PAIR_BURST];
@@ -63,14 +63,14 @@ static inline bool pair_bring(struct sy_stack *from, struct sy_stack *to)
 	return any;
 }
 
-/* Until there is nothing to be done; what waits in levels is taken. */
+/* Exchanges packets until both are idle; processes queued packets. */
 static inline void pair_settle(void)
 {
 	bool more = true;
 
 	while (more) {
 		more = pair_bring(pair.client, pair.server);
-		more |= sy_stack_take(pair.server, PAIR_BURST, pair.now) > 0;
+		more |= sy_stack_process(pair.server, PAIR_BURST, pair.now) > 0;
 		more |= pair_bring(pair.server, pair.client);
 	}
 }
@@ -125,7 +125,7 @@ static inline int pair_setup(void **state)
 	return 0;
 }
 
-/* Nothing is left of both. */
+/* Checks for leaks. */
 static inline void pair_close(void)
 {
 	struct sy_stack_levels levels;
@@ -153,7 +153,7 @@ static inline int pair_teardown(void **state)
 	return 0;
 }
 
-/* The test of this name, between a pair that is set up for it and closed after it. */
+/* A test with setup and teardown of a pair. */
 #define PAIR_TEST(name) cmocka_unit_test_setup_teardown(test_##name, pair_setup, pair_teardown)
 
 static inline unsigned pair_packet_hook(const char *name, sy_hook_packet_fn fn)
@@ -181,7 +181,7 @@ static inline void pair_send(unsigned i, const void *bytes, size_t len)
 	pair_bring(pair.client, pair.server);
 }
 
-/* Reads so many bytes at the server. */
+/* Reads len bytes at the server. */
 static inline void pair_read(unsigned i, size_t len)
 {
 	uint8_t bytes[4096];
@@ -191,7 +191,7 @@ static inline void pair_read(unsigned i, size_t len)
 	                 len);
 }
 
-/* The next event of these levels is this connection's; -1: there is none. */
+/* Expects the next event of these levels to be this connection's; -1: none. */
 static inline void pair_event(unsigned levels, int i, unsigned level)
 {
 	struct sy_stack_event e;

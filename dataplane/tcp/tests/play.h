@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A script that is being played. */
+/* A running script. */
 #ifndef PLAY_H
 #define PLAY_H
 
@@ -13,12 +13,12 @@
 #define MS_NS    UINT64_C(1000000)
 #define PEER     4000
 #define PEER_ISS UINT32_C(0xfffffa00) /* wraps early */
-#define PEERS    8                    /* ports from there on */
+#define PEERS    8                    /* consecutive ports */
 #define OUT_MAX  256
-#define KEPT     26   /* names of numbers: a letter */
-#define ENDS     1024 /* segments of a round */
+#define KEPT     26   /* names are letters */
+#define ENDS     1024 /* segments per round */
 
-/* A first number of the stack's, and when it was chosen. */
+/* An initial sequence number of the stack, and its time. */
 struct kept {
 	uint32_t number;
 	uint64_t ns;
@@ -32,15 +32,15 @@ struct play {
 	uint64_t now;
 	sy_stack_id listener, c;
 	struct sy_stack_endpoint local, peer;
-	uint32_t ours[PEERS];  /* the stack's first numbers, by the peer's port */
+	uint32_t ours[PEERS];  /* the stack's initial sequence numbers, by the peer's port */
 	uint64_t begun[PEERS]; /* when they were chosen */
 	struct kept kept[KEPT];
-	uint32_t end[ENDS]; /* of the segments that rounds have under way */
+	uint32_t end[ENDS]; /* ends of the segments in flight */
 	unsigned ends;
 	uint32_t ts_base;
 	uint32_t written, read;
 	unsigned packets;        /* of the pool, at the beginning */
-	struct rte_mbuf **taken; /* of them, by the script */
+	struct rte_mbuf **taken; /* allocated by the script */
 	unsigned taken_count;
 	struct rte_mbuf *out[OUT_MAX];
 	unsigned first, count;
@@ -63,28 +63,28 @@ struct play {
 			FAIL(p, "%s", #condition);                                                 \
 	} while (0)
 
-/* What the stack has to send. */
+/* Fetches the stack's packets. */
 void pump(struct play *p);
-/* Fails the script if it has any. */
+/* Fails the script if there is a packet. */
 void nothing_left(struct play *p);
-/* The peer sends a segment in these words, which are used up. */
+/* Sends a segment of the peer, described in words, which are modified. */
 void inject(struct play *p, char *words);
-/* Time passes; wait: no longer than until the stack sends. */
+/* Advances the time; wait: at most until the stack sends. */
 void pass(struct play *p, const char *words, bool wait);
-/* A stack with this secret. */
+/* Starts a stack with this secret. */
 void stack_start(struct play *p, const char *secret);
 
-/* The steps that are not segments (play_steps.c). False: there is no such step. */
+/* Plays a step that is not a segment (play_steps.c). Returns false if unknown. */
 bool step_play(struct play *p, const char *step, char *words);
 
 /* Steps of many segments (play_many.c). */
 void do_rounds(struct play *p, char *words);
 void do_lost(struct play *p, char *words);
 void do_gaps(struct play *p, char *words);
-/* FLAGS FIRST:END LEN: the stack sends these bytes in segments of this length. */
+/* FLAGS FIRST:END LEN: expects these bytes in segments of this length. */
 void run_expect(struct play *p, char *words);
 
-/* Steps about first numbers (play_numbers.c). */
+/* Steps about initial sequence numbers (play_numbers.c). */
 void do_keep(struct play *p, char *words);
 void do_apart(struct play *p, char *words);
 void do_unlike(struct play *p, char *words);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Steps of many segments: what a script would else say with a line for each of a thousand. */
+/* Steps of many segments, which would otherwise take a line per segment. */
 #include "play.h"
 
-/* The next segment that the stack sends; false: there is none. */
+/* Takes the stack's next segment. Returns false if there is none. */
 static bool next_take(struct play *p, struct segment *seg)
 {
 	struct rte_mbuf *m;
@@ -53,9 +53,8 @@ static void say(struct play *p, const char *format, ...)
 	inject(p, words);
 }
 
-/* The application writes what the window lets go, at most so much; it leaves at once. Returns what
- * is left of it. */
-static uint32_t fill(struct play *p, uint32_t most)
+/* Writes up to max bytes that the window permits, sent immediately. Returns the rest. */
+static uint32_t fill(struct play *p, uint32_t max)
 {
 	struct sy_stack_info info;
 	struct segment seg;
@@ -64,7 +63,7 @@ static uint32_t fill(struct play *p, uint32_t most)
 	WANT(p, sy_stack_info(p->s, p->c, &info) == 0);
 	len = info.window > info.in_flight ? info.window - info.in_flight : 0;
 	len = len / info.mss * info.mss;
-	len = len < most ? len : most;
+	len = len < max ? len : max;
 	uint8_t *bytes = malloc(len + 1);
 	for (uint32_t i = 0; i < len; i++)
 		bytes[i] = script_byte(end + i);
@@ -79,10 +78,10 @@ static uint32_t fill(struct play *p, uint32_t most)
 	}
 	if (end != 1 + p->written)
 		FAIL(p, "of the window, %u bytes do not leave", 1 + p->written - end);
-	return most - len;
+	return max - len;
 }
 
-/* What is under way arrives; returns how many segments there were, and where they ended. */
+/* Delivers the segments in flight. Returns their number and ends. */
 static unsigned round_pass(struct play *p, uint32_t ms, uint32_t *end)
 {
 	unsigned count = p->ends;
@@ -98,15 +97,15 @@ static unsigned round_pass(struct play *p, uint32_t ms, uint32_t *end)
 
 void do_rounds(struct play *p, char *words)
 {
-	unsigned times, ms, most = UINT32_MAX, count;
+	unsigned times, ms, max = UINT32_MAX, count;
 	uint32_t end[ENDS], left;
 
-	WANT(p, sscanf(words, "%u %u %u", &times, &ms, &most) >= 2);
+	WANT(p, sscanf(words, "%u %u %u", &times, &ms, &max) >= 2);
 	if (p->ends == 0)
-		fill(p, most);
+		fill(p, max);
 	for (; times > 0; times--) {
 		count = round_pass(p, ms, end);
-		left = most;
+		left = max;
 		for (unsigned i = 0; i < count; i++) {
 			say(p, "A 1 ack %u", end[i]);
 			left = fill(p, left);

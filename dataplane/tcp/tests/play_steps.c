@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the application does, and what is so. */
+/* Steps of the application, and expectations. */
 #include "play.h"
 
 /* ---- the application ------------------------------------------------------------------------- */
@@ -89,7 +89,7 @@ static void do_read(struct play *p, char *words)
 	free(bytes);
 }
 
-/* Less than was asked for: up to the urgent byte. */
+/* A short read: up to the urgent byte. */
 static void do_part(struct play *p, char *words)
 {
 	uint8_t bytes[64];
@@ -182,7 +182,7 @@ static void do_state(struct play *p, char *words)
 		FAIL(p, "the state is %s", sy_stack_state_name(info.state));
 }
 
-/* A new connection of the same peer follows: its numbers are learned again. */
+/* A new connection of the same peer: forget its numbers. */
 static void do_anew(struct play *p, char *words)
 {
 	memset(p->ours_known, 0, sizeof(p->ours_known));
@@ -194,7 +194,7 @@ static bool expects(struct play *p, const char *words)
 	const struct sy_tuple t = {p->peer.addr, p->local.addr, p->peer.port, p->local.port,
 	                           SY_PROTO_TCP};
 
-	return sy_stack_expects(p->s, &t, p->ours[0] + (uint32_t)atoi(words));
+	return sy_stack_expects_ack(p->s, &t, p->ours[0] + (uint32_t)atoi(words));
 }
 
 static void do_expects(struct play *p, char *words)
@@ -255,12 +255,12 @@ static void do_failed(struct play *p, char *words)
 }
 
 /* NAME N, or NAME LEAST MOST. */
-static bool range_read(const char *words, char word[32], unsigned *least, unsigned *most)
+static bool range_read(const char *words, char word[32], unsigned *min, unsigned *max)
 {
-	int read = sscanf(words, "%31s %u %u", word, least, most);
+	int read = sscanf(words, "%31s %u %u", word, min, max);
 
 	if (read == 2)
-		*most = *least;
+		*max = *min;
 	return read >= 2;
 }
 
@@ -268,12 +268,12 @@ static void do_count(struct play *p, char *words)
 {
 	const struct sy_stack_counters *counters = sy_stack_counters(p->s);
 	char word[32];
-	unsigned value, most;
+	unsigned value, max;
 
-	WANT(p, range_read(words, word, &value, &most));
+	WANT(p, range_read(words, word, &value, &max));
 #define X(name, help)                                                                              \
 	if (strcmp(word, #name) == 0) {                                                            \
-		if (counters->name < value || counters->name > most)                               \
+		if (counters->name < value || counters->name > max)                                \
 			FAIL(p, "it is %lu", (unsigned long)counters->name);                       \
 		return;                                                                            \
 	}
@@ -286,9 +286,9 @@ static void do_info(struct play *p, char *words)
 {
 	struct sy_stack_info info;
 	char word[32];
-	unsigned value, most;
+	unsigned value, max;
 
-	WANT(p, range_read(words, word, &value, &most));
+	WANT(p, range_read(words, word, &value, &max));
 	WANT(p, sy_stack_info(p->s, p->c, &info) == 0);
 	uint32_t got = strcmp(word, "cwnd") == 0       ? info.window
 	               : strcmp(word, "ssthresh") == 0 ? info.threshold
@@ -298,7 +298,7 @@ static void do_info(struct play *p, char *words)
 	               : strcmp(word, "unsent") == 0   ? info.unsent
 	               : strcmp(word, "wnd") == 0      ? info.peer_window
 	                                               : UINT32_MAX;
-	if (got < value || got > most)
+	if (got < value || got > max)
 		FAIL(p, "it is %u", got);
 }
 

@@ -21,7 +21,7 @@ struct rte_mempool *tests_pool(void)
 		return pool;
 	if (rte_eal_init((int)(sizeof(argv) / sizeof(*argv)) - 1, argv) < 0)
 		abort();
-	/* What was used last comes first: it is in the cache still. */
+	/* LIFO: recently used buffers are still in the cache. */
 	pool = rte_pktmbuf_pool_create_by_ops("tests", PACKETS, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
 	                                      SOCKET_ID_ANY, "stack");
 	if (!pool)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The same random numbers in each run. */
+/* Reproducible random numbers. */
 #ifndef TCP_TESTS_RANDOM_H
 #define TCP_TESTS_RANDOM_H
 

@@ -136,7 +136,7 @@ static void expect(struct play *p, char *words)
 	rte_pktmbuf_free(m);
 }
 
-/* As a balancer puts a client's address into a segment. */
+/* Inserts TOA like a load balancer. */
 static void toa_put(struct play *p, struct rte_mbuf *m, uint32_t port)
 {
 	uint8_t *frame = rte_pktmbuf_mtod(m, uint8_t *);
@@ -248,7 +248,7 @@ static bool is_reset(struct play *p, struct rte_mbuf *m)
 	return seg.flags & SY_TCP_RST;
 }
 
-/* Time passes; whatever the stack sends but resets, the peer answers by this segment. */
+/* Advances the time and answers each segment but resets by this one. */
 static void answer(struct play *p, char *words)
 {
 	uint64_t until = p->now + strtoul(words, &words, 0) * MS_NS;
@@ -385,7 +385,7 @@ void script_play(const struct script *script)
 
 void script_play_all(const struct script *scripts, size_t count)
 {
-	const char *only = getenv("SCRIPT"); /* by hand: a part of its name */
+	const char *only = getenv("SCRIPT"); /* for manual runs: a part of the name */
 
 	for (size_t i = 0; i < count; i++)
 		if (!only || strstr(scripts[i].section, only))

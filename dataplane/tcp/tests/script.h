@@ -8,7 +8,7 @@
  *     write N                    N bytes are to be sent    read N     N bytes are read, all right
  *     full                       write gives -EAGAIN       eof        read gives 0
  *     part N                     a read of 64 gives N       mark 0|1   the next byte is urgent
- *     expects N, alien N         would it take an ACK of N? (sy_stack_expects())
+ *     expects N, alien N         would it take an ACK of N? (sy_stack_expects_ack())
  *     refused                    connect or accept fails   failed E   the connection's error
  *     set OPTION V               nodelay, cork, quickack, keepalive, interval, probes, timeout,
  *                                linger, receive, send, mss, tos, pacing, rate

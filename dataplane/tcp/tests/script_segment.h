@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The segments of scripts: read from words, made, and compared with what the stack sends. */
+/* Segments of scripts: parsed from words, built, and compared with the stack's. */
 #ifndef SCRIPT_SEGMENT_H
 #define SCRIPT_SEGMENT_H
 
 #include "../segment.h"
 #include "script.h"
 
-/* A segment in words. has: which of them were named. */
+/* A segment in words. has: the fields that were named. */
 struct script_segment {
 	uint8_t flags, tos;
 	uint32_t seq, len, ack, window, urgent, mss, scale, time, echo, port, toa;
@@ -18,7 +18,7 @@ struct script_segment {
 	} has;
 };
 
-/* Reads the words of a line; aborts the test if one is unknown. */
+/* Parses a line; aborts the test on an unknown word. */
 void script_segment_read(struct script_segment *seg, char *words);
 
 /* Byte n of a direction. */

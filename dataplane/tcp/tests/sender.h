@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A sender with segments of one size, for the tests of sent*.c. */
+/* A sender with segments of one size, for tests of sent*.c. */
 #ifndef TCP_TESTS_SENDER_H
 #define TCP_TESTS_SENDER_H
 
@@ -7,7 +7,7 @@
 
 #define MS     UINT64_C(1000000)
 #define MSS    1000
-#define ISS    (UINT32_MAX - 5000) /* numbers wrap around soon */
+#define ISS    (UINT32_MAX - 5000) /* wraps around soon */
 #define RTT_MS 100
 
 /* A sender, whose segments are numbered from 1 and have MSS bytes. */
@@ -27,7 +27,7 @@ static inline uint32_t segment(unsigned n)
 	return ISS + MSS * (n - 1);
 }
 
-/* Has sent `count` segments, 1 ms apart, with a round trip of 100 ms known. */
+/* Has sent `count` segments 1 ms apart; the RTT of 100 ms is known. */
 static inline struct sender *sender_new(unsigned count)
 {
 	struct sender *o = &sender;
@@ -49,7 +49,7 @@ static inline void sender_ack(struct sender *o, const struct sent_ack *in)
 	sent_acked(&o->s, &o->pool, &o->rtt, &ack, &o->news);
 }
 
-/* An ACK up to before segment `ack`, and a block of segments from..to - 1. */
+/* An ACK of the segments before `ack`, and a SACK block of segments from..to - 1. */
 static inline void sender_sack(struct sender *o, unsigned ack, unsigned from, unsigned to)
 {
 	struct sent_ack in = {.ack = segment(ack), .count = from < to};
@@ -70,7 +70,7 @@ static inline unsigned lost_first(struct sender *o)
 
 static inline void sender_again(struct sender *o, unsigned n)
 {
-	sent_again(&o->s, &o->pool, segment(n), segment(n + 1), o->now);
+	sent_retransmitted(&o->s, &o->pool, segment(n), segment(n + 1), o->now);
 }
 
 #endif

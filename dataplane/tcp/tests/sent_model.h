@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What was sent, a byte at a time, as the RFCs' pseudo-code has it: what sent*.c must agree with.
- * For their test and fuzz target, which say what CHECK() does. */
+/* A byte-wise model of sent data by the RFCs' pseudo-code, to compare sent*.c with. The including
+ * test defines CHECK(). */
 #ifndef TCP_TESTS_SENT_MODEL_H
 #define TCP_TESTS_SENT_MODEL_H
 
@@ -8,7 +8,7 @@
 
 #include "sent.h"
 
-#define MODEL_MOST  512 /* bytes on their way */
+#define MODEL_MOST  512 /* max. bytes in flight */
 #define MODEL_CELLS 600
 #define MODEL_MSS   10
 
@@ -83,7 +83,7 @@ static bool model_agrees(struct model *m)
 			const struct model_byte *b = model_at(m, at);
 			HOLDS(b->sacked == !!(r->marks & SENT_SACKED));
 			HOLDS(b->lost == !!(r->marks & SENT_LOST));
-			HOLDS(b->sacked || b->again == !!(r->marks & SENT_AGAIN));
+			HOLDS(b->sacked || b->again == !!(r->marks & SENT_RETRANSMITTED));
 			HOLDS(b->sacked || b->blurred || b->ns == r->sent_ns);
 		}
 		before = index;
@@ -112,7 +112,7 @@ static void model_add(struct model *m, uint32_t bytes)
 	if (m->nxt - m->una + bytes > MODEL_MOST)
 		return;
 	CHECK(sent_add(&m->sent, &m->pool, bytes, m->now));
-	/* What was sent a moment ago has joined it. */
+	/* Recently sent data was merged. */
 	for (uint32_t n = m->cells[m->sent.last].from; n != m->nxt; n++) {
 		CHECK(model_at(m, n)->ns == m->now ||
 		      m->now - model_at(m, n)->ns <= m->rack_us * UINT64_C(1000) / 128);
@@ -124,7 +124,7 @@ static void model_add(struct model *m, uint32_t bytes)
 
 static void model_again(struct model *m, uint32_t from, uint32_t to)
 {
-	sent_again(&m->sent, &m->pool, from, to, m->now);
+	sent_retransmitted(&m->sent, &m->pool, from, to, m->now);
 	if (m->again_ns == 0) {
 		m->again_ns = m->now;
 		m->again_from = m->una;
@@ -138,7 +138,7 @@ static void model_again(struct model *m, uint32_t from, uint32_t to)
 	}
 }
 
-/* The first segment that is lost is sent again. */
+/* Retransmits the first lost segment. */
 static void model_again_lost(struct model *m)
 {
 	uint32_t from, to, first = m->una;
@@ -180,7 +180,7 @@ static void model_deliver(struct model *m, const struct sent_ack *in, uint32_t n
 	struct model_byte *b = model_at(m, number);
 	uint64_t ns = in->now_ns - b->ns;
 	uint32_t us = ns == 0 ? 1 : (uint32_t)((ns + 999) / 1000), to = number + 1;
-	us = us < RTT_MOST_US ? us : RTT_MOST_US;
+	us = us < MAX_RTT_US ? us : MAX_RTT_US;
 
 	want->delivered++;
 	bool before = (int32_t)(m->timed_out_to - to) >= 0;
@@ -197,7 +197,7 @@ static void model_deliver(struct model *m, const struct sent_ack *in, uint32_t n
 	want->spurious |= b->again && !b->blurred && cumulative && in->echo_ns && m->again_ns &&
 	                  b->ns >= m->again_ns && in->echo_ns <= m->again_ns;
 	if (b->blurred ||
-	    (b->again && ((in->echo_ns && b->ns >= in->echo_ns) || us < rtt_least_us(&m->rtt))))
+	    (b->again && ((in->echo_ns && b->ns >= in->echo_ns) || us < rtt_min_us(&m->rtt))))
 		return;
 	m->rack_us = us;
 	if (b->ns > m->rack_ns || (b->ns == m->rack_ns && (int32_t)(to - m->rack_to) > 0)) {
@@ -305,13 +305,13 @@ static void model_ack(struct model *m, const struct sent_ack *in)
 	CHECK(news.original == want.original);
 	if (want.rtt_us) {
 		rtt_sample(&m->rtt, want.rtt_us, 1, m->now / 1000000);
-		rtt_least_sample(&m->rtt, want.least_us, m->now / 1000000);
+		rtt_min_sample(&m->rtt, want.least_us, m->now / 1000000);
 	}
 }
 
 static uint64_t model_window(struct model *m, bool recovering)
 {
-	uint64_t us = (uint64_t)m->widened * rtt_least_us(&m->rtt) / 4;
+	uint64_t us = (uint64_t)m->widened * rtt_min_us(&m->rtt) / 4;
 	if (!m->reordered && (recovering || model_count(m, true, false) > 2 * MODEL_MSS))
 		return 0;
 	return 1000 * (us < rtt_smoothed_us(&m->rtt) ? us : rtt_smoothed_us(&m->rtt));
@@ -342,14 +342,14 @@ static void model_detect(struct model *m, bool recovering)
 	CHECK(told == lost && look == want);
 }
 
-/* SACKed ranges that were joined were sent again if a part of them was. */
+/* Merged SACKed ranges count as retransmitted if a part was. */
 static void model_adopt_again(struct model *m)
 {
 	for (uint32_t index = m->sent.first; index; index = m->cells[index].next) {
 		const struct sent_range *r = &m->cells[index];
 		for (uint32_t n = r->from; r->marks & SENT_SACKED && n != r->to; n++) {
-			CHECK(!model_at(m, n)->again || r->marks & SENT_AGAIN);
-			model_at(m, n)->again = r->marks & SENT_AGAIN;
+			CHECK(!model_at(m, n)->again || r->marks & SENT_RETRANSMITTED);
+			model_at(m, n)->again = r->marks & SENT_RETRANSMITTED;
 		}
 	}
 }
@@ -358,7 +358,7 @@ static void model_adopt_again(struct model *m)
 static void model_time_out(struct model *m, bool repeated)
 {
 	uint64_t window = model_window(m, true);
-	/* All of what was sent with the first byte is taken for the first segment. */
+	/* Everything sent with the first byte counts as the first segment. */
 	uint32_t first = m->sent.first ? m->cells[m->sent.first].to : m->una;
 	model_adopt_again(m);
 	sent_timed_out(&m->sent, &m->pool, &m->rtt, MODEL_MSS, repeated, m->now);

@@ -10,11 +10,11 @@
 
 #define START_NS  UINT64_C(1000000000000)
 #define END_NS    (UINT64_C(3 * 3600) * 1000 * MS_NS)
-#define TURNS_MAX 4000000u /* in which nothing arrives */
+#define TURNS_MAX 4000000u /* without an arrival */
 #define MOST      3000000u /* bytes of a side */
 #define PIECE     8192u
 
-/* What each side writes, as far as it comes. */
+/* The bytes that each side writes. */
 static const uint8_t *bytes_of(unsigned side)
 {
 	static uint8_t bytes[2][MOST + PIECE];
@@ -79,15 +79,15 @@ static void side_read(struct talk *t, unsigned i)
 	}
 }
 
-/* Connections that ended because their peer took nothing for too long. */
+/* Connections that timed out because their peer read nothing. */
 static uint64_t given_up(const struct talk *t, unsigned i)
 {
 	const struct sy_stack_counters *c = sy_stack_counters(t->side[i].s);
 	return c->timed_out + c->orphans_ended;
 }
 
-/* For an orphan that is 100 s (RFC 6429 5). A reset may be sent, and may be lost: the other side
- * waits then, as without keepalives any TCP does. */
+/* For an orphan after 100 s (RFC 6429 5). The reset may be lost: then the other side waits for
+ * ever, as any TCP without keepalive. */
 static bool is_given_up(const struct talk *t)
 {
 	for (unsigned i = 0; i < 2; i++)
@@ -133,9 +133,8 @@ static void side_act(struct talk *t, unsigned i)
 	}
 }
 
-/* A SYN and an ACK that were doubled may come once more after the end. Where the clock of first
- * sequence numbers has ticked they open another connection, as RFC 6528 allows, which the network
- * made and nobody talks on: it is refused, or it would wait for the application for ever. */
+/* Duplicates of a SYN and its ACK may arrive after the end. If the ISN clock has advanced, they
+ * open another connection, which RFC 6528 permits; no application uses it, so reset it. */
 static void strays_refuse(struct talk *t, unsigned i)
 {
 	struct side *side = &t->side[i];
@@ -146,7 +145,7 @@ static void strays_refuse(struct talk *t, unsigned i)
 		sy_stack_abort(side->s, id, t->now);
 }
 
-/* Events bring the application to act at once, most times. */
+/* Events trigger the application immediately, mostly. */
 static void side_events(struct talk *t, unsigned i)
 {
 	struct sy_stack_event e[8];
@@ -176,8 +175,8 @@ static void wire_open(struct talk *t, unsigned i, unsigned kind)
 	};
 }
 
-/* What the ports of both sides do for their stacks. It is drawn from nothing, so that a seed's
- * schedule is what it would be without. */
+/* Offloads of both sides' ports. Drawn independently, so that they do not change a seed's schedule.
+ */
 static struct sy_stack_tso tso_of(uint64_t seed)
 {
 	bool cuts = seed & 1;
@@ -244,7 +243,7 @@ static void talk_open(struct talk *t)
 	}
 	side[0].to_read = side[1].to_write;
 	side[1].to_read = side[0].to_write;
-	if (chance(t, 100)) { /* both open: one connection (RFC 9293 3.5) */
+	if (chance(t, 100)) { /* simultaneous open (RFC 9293 3.5) */
 		a.port = htons(81);
 		if (sy_stack_connect(side[1].s, &b, &a, 1, t->now, &side[1].id))
 			t->wrong = "connect fails";
@@ -259,7 +258,7 @@ static void talk_open(struct talk *t)
 	options_set(t, 0, side[0].id);
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t min(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
@@ -289,13 +288,13 @@ static void turn(struct talk *t)
 		while ((count = sy_stack_transmit(side->s, out, 1 + below(t, 32), t->now)) > 0)
 			for (unsigned k = 0; k < count; k++)
 				port_send(t, i, out[k]);
-		due = least(due, sy_stack_advance(side->s, t->now));
-		next = least(next, least(due, side->next));
+		due = min(due, sy_stack_advance(side->s, t->now));
+		next = min(next, min(due, side->next));
 	}
 	for (unsigned i = 0; i < 2; i++)
 		if (t->side[i].out.count > 0)
-			next = least(next, t->side[i].out.packet[0].at);
-	if (next != UINT64_MAX) /* else all is over */
+			next = min(next, t->side[i].out.packet[0].at);
+	if (next != UINT64_MAX) /* otherwise done */
 		t->now = next > t->now ? next : t->now + 1000;
 }
 

@@ -66,7 +66,7 @@ static struct rte_mbuf *packet_copy(const struct rte_mbuf *m)
 	return rte_pktmbuf_copy(m, m->pool, 0, UINT32_MAX);
 }
 
-/* The packet does not fit the path: its sender is told, unless the path is a black hole. */
+/* The packet exceeds the path MTU: sends an ICMP error, unless the path is a black hole. */
 static void too_big(struct talk *t, unsigned from, struct rte_mbuf *m)
 {
 	struct side *side = &t->side[from];
@@ -124,9 +124,9 @@ void wire_deliver(struct talk *t, unsigned from)
 {
 	struct wire *w = &t->side[from].out;
 	struct rte_mbuf *burst[48];
-	unsigned count = 0, most = t->joins ? 48 : 8;
+	unsigned count = 0, max = t->joins ? 48 : 8;
 
-	while (count < most && w->count > 0 && w->packet[0].at <= t->now)
+	while (count < max && w->count > 0 && w->packet[0].at <= t->now)
 		burst[count++] = wire_take(w);
 	if (t->joins) {
 		count = large_join(burst, count);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A conversation and the network of it. */
+/* A conversation and its network. */
 #ifndef TALK_NETWORK_H
 #define TALK_NETWORK_H
 
@@ -16,13 +16,13 @@ struct packet {
 
 /* One direction of the network. */
 struct wire {
-	unsigned loss, doubled, late;                /* of 1000 packets */
-	uint32_t delay_us, jitter_us, late_us, rate; /* rate: bytes in a millisecond; 0: any */
-	uint64_t busy;                               /* until when the link sends */
+	unsigned loss, doubled, late;                /* per mille */
+	uint32_t delay_us, jitter_us, late_us, rate; /* rate: bytes per ms; 0: unlimited */
+	uint64_t busy;                               /* the link is busy until then */
 	uint32_t mtu;
-	bool hole;             /* nobody tells who sends packets larger than the MTU */
-	bool marks;            /* congestion instead of some losses */
-	struct packet *packet; /* a heap: what comes first is first */
+	bool hole;             /* a path MTU black hole */
+	bool marks;            /* ECN marks instead of some losses */
+	struct packet *packet; /* heap by arrival time */
 	unsigned count;
 };
 
@@ -40,9 +40,9 @@ struct talk {
 	uint64_t seed, random, now, order;
 	struct side side[2]; /* 0 opens */
 	const char *wrong;
-	bool over; /* one side was given up, and the other one cannot know */
+	bool over; /* one side timed out without the other's knowledge */
 	bool v4, explain;
-	bool joins;                      /* what comes at once is joined (large.h) */
+	bool joins;                      /* LRO (large.h) */
 	struct packet room[2][WIRE_MAX]; /* of both wires */
 };
 
@@ -65,20 +65,20 @@ static inline bool chance(struct talk *t, unsigned of_1000)
 }
 
 /* Small numbers as often as large ones. */
-static inline uint32_t some(struct talk *t, uint32_t most)
+static inline uint32_t some(struct talk *t, uint32_t max)
 {
 	uint32_t bits = 0;
 
-	while (bits < 31 && most >> bits)
+	while (bits < 31 && max >> bits)
 		bits++;
-	return below(t, 1u << below(t, bits + 1)) % (most + 1);
+	return below(t, 1u << below(t, bits + 1)) % (max + 1);
 }
 
-/* A packet of this side goes its way. */
+/* Sends a packet. */
 void wire_send(struct talk *t, unsigned from, struct rte_mbuf *m);
-/* What has come by now arrives at the other side. */
+/* Delivers packets that have arrived. */
 void wire_deliver(struct talk *t, unsigned from);
-/* The next packet of a wire that is not empty. */
+/* Removes the next packet; the wire must not be empty. */
 struct rte_mbuf *wire_take(struct wire *w);
 
 #endif

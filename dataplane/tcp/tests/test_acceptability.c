@@ -316,12 +316,12 @@ static bool model_excepted(const struct sent_segment *in, uint32_t span)
 {
 	uint32_t state = w.c->state;
 
-	/* RFC 9293 3.10.7.4: the SYN again, in SYN-RECEIVED. */
+	/* RFC 9293 3.10.7.4: a retransmitted SYN, in SYN-RECEIVED. */
 	if (state == SY_STACK_SYN_RECEIVED && in->flags & SY_TCP_SYN && in->seq == w.peer_next - 1)
 		return true;
 	if (in->flags & (SY_TCP_RST | SY_TCP_SYN))
 		return false;
-	/* Its FIN again, in TIME-WAIT. */
+	/* A retransmitted FIN, in TIME-WAIT. */
 	if (state == SY_STACK_TIME_WAIT && in->flags & SY_TCP_FIN && in->seq + span == w.peer_next)
 		return model_acks(in);
 	/* A keepalive probe, or an acknowledgement beside a probe's byte (docs/design/0036). */
@@ -411,10 +411,10 @@ static void image_mask(struct image *i)
 
 	memset(&s->counters, 0, sizeof(s->counters));
 	s->now_ns = s->challenge_s = 0;
-	s->now_ms = s->challenges = s->looked_ms = s->unlooked = 0;
+	s->now_ms = s->challenges = s->checked_ms = s->unchecked = 0;
 	memset(&s->spent, 0, sizeof(s->spent));
-	memset(s->loose, 0, sizeof(s->loose));
-	s->loose_first = s->loose_count = 0;
+	memset(s->control, 0, sizeof(s->control));
+	s->control_first = s->control_count = 0;
 	for (unsigned k = 0; k < SY_ARRAY_LEN(i->connection); k++)
 		i->connection[k].challenges = i->connection[k].challenge_s = 0;
 }
@@ -436,7 +436,7 @@ static void image_acknowledge(const struct image *before, struct image *after)
 {
 	unsigned count;
 
-	emit_ack_loose(w.s, w.c);
+	emit_ack_now(w.s, w.c);
 	image_take(after);
 	answers_drain(&count);
 	assert_int_equal(count, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* When acknowledgements are delayed (RFC 9293 3.8.6.3): requests and answers between two stacks. No
- * time passes but where a test says so: what waits for a timer does not come. */
+/* Delayed ACKs (RFC 9293 3.8.6.3): requests and responses between two stacks. Time advances only
+ * explicitly, so delayed-ACK timers do not fire by themselves. */
 #include "duo.h"
 
 #define REQUESTS 100
@@ -10,7 +10,7 @@ static const struct sy_stack_options none;
 
 static unsigned sent; /* packets of b */
 
-/* Brings what both have to send, until nothing moves. */
+/* Exchanges packets until both are idle. */
 static void settle(void)
 {
 	struct rte_mbuf *m[DUO_MOST];
@@ -24,7 +24,7 @@ static void settle(void)
 	} while (count > 0);
 }
 
-/* The client writes two short parts; Nagle keeps the second one back. */
+/* The client writes two short parts; Nagle delays the second. */
 static void request_in_parts(void)
 {
 	duo_write(SHORT, 0);
@@ -46,13 +46,13 @@ static void exchange_in_parts(void)
 {
 	request_in_parts();
 	assert_int_equal(duo_read(), SHORT);
-	settle(); /* it was read: the acknowledgement leaves, and the second part comes */
+	settle(); /* read: the ACK is sent, and the second part follows */
 	assert_int_equal(duo_read(), SHORT);
 	answer();
 }
 
-/* Linux takes 40 ms for all but the first. */
-static void test_two_short_parts(void **state)
+/* Linux needs 40 ms for all but the first. */
+static void test_request_in_two_segments(void **state)
 {
 	duo_begin(none, none, true);
 	for (unsigned i = 0; i < REQUESTS; i++)
@@ -60,8 +60,8 @@ static void test_two_short_parts(void **state)
 	duo_end();
 }
 
-/* Requests in one segment, whose answers are ready some milliseconds later: after the first, an
- * answer carries the acknowledgement. */
+/* Requests in one segment with responses some milliseconds later: after the first, responses carry
+ * the ACK. */
 static void exchange(void)
 {
 	duo_write(SHORT, 0);
@@ -84,7 +84,7 @@ static void test_answers_carry_acknowledgements(void **state)
 	duo_end();
 }
 
-/* An answer of the same poll iteration carries it from the first request on. */
+/* A response in the same poll iteration carries the ACK from the first request on. */
 static void test_ready_answers(void **state)
 {
 	duo_begin(none, none, true);
@@ -99,7 +99,7 @@ static void test_ready_answers(void **state)
 	duo_end();
 }
 
-/* A client that begins to write in parts waits once. */
+/* A client that starts writing in parts is delayed once. */
 static void test_parts_after_wholes(void **state)
 {
 	duo_begin(none, none, true);
@@ -118,7 +118,7 @@ static void test_parts_after_wholes(void **state)
 	duo_end();
 }
 
-/* And one that writes wholes again costs no more than eight acknowledgements. */
+/* A client that stops writing in parts costs at most eight extra ACKs. */
 static void test_wholes_after_parts(void **state)
 {
 	duo_begin(none, none, true);
@@ -131,8 +131,8 @@ static void test_wholes_after_parts(void **state)
 	duo_end();
 }
 
-/* A stream's full segments are acknowledged by twos, whatever the application reads; but for the
- * first ones, by which the sender's window opens. */
+/* A stream is acknowledged every second segment, whatever the application reads; except the first
+ * ones, which open the sender's window. */
 static void test_streams(void **state)
 {
 	struct rte_mbuf *m[DUO_MOST];
@@ -158,7 +158,7 @@ static void test_streams(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_two_short_parts),
+	        cmocka_unit_test(test_request_in_two_segments),
 	        cmocka_unit_test(test_answers_carry_acknowledgements),
 	        cmocka_unit_test(test_ready_answers),
 	        cmocka_unit_test(test_parts_after_wholes),

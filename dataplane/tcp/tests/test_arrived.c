@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Data out of order, and what ACKs tell of it. */
+/* Out-of-order data, and its SACK blocks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "arrived_model.h"
 #include "random.h"
 
-/* A receiver as the RFCs' examples have it: it takes what is in order, and acknowledges. */
+/* A receiver as in the RFCs' examples: consumes in-order data and acknowledges. */
 struct receiver {
 	struct arrived arrived;
 	struct pool pool;
@@ -51,7 +51,7 @@ static void expect(const struct receiver *r, uint32_t next, unsigned count, ...)
 	va_end(blocks);
 }
 
-/* RFC 2018, 5, case 1: the end of a window is lost: nothing is told. */
+/* RFC 2018 5 case 1: the end of a window is lost: no SACK block. */
 static void test_nothing_out_of_order(void **state)
 {
 	struct receiver r;
@@ -98,7 +98,8 @@ static void test_every_second_lost(void **state)
 	expect(&r, 7500, 1, 8000, 8500);
 }
 
-/* RFC 2018, 4: the block of the segment first, then those told of last; as many as have room. */
+/* RFC 2018 4: the block of the segment first, then the most recently reported ones, as many as fit.
+ */
 static void test_most_recent_first(void **state)
 {
 	struct receiver r;
@@ -127,7 +128,7 @@ static void test_duplicate_segments(void **state)
 	receive(&r, 3000, 3500); /* 4.1.1 */
 	expect(&r, 4000, 1, 3000, 3500);
 	r.count = arrived_blocks(&r.arrived, &r.pool, r.blocks, SACK_BLOCKS);
-	expect(&r, 4000, 0); /* told once */
+	expect(&r, 4000, 0); /* reported once */
 	receive(&r, 4500, 5000);
 	receive(&r, 3000, 3500); /* 4.1.2 */
 	expect(&r, 4000, 2, 3000, 3500, 4500, 5000);
@@ -136,7 +137,7 @@ static void test_duplicate_segments(void **state)
 	expect(&r, 4000, 2, 5000, 5500, 4500, 5500);
 }
 
-/* RFC 2883, 4.1.3: the block that holds the duplicate comes before those told of later. */
+/* RFC 2883 4.1.3: the block with the duplicate precedes those reported later. */
 static void test_duplicate_then_its_block(void **state)
 {
 	struct receiver r;
@@ -148,7 +149,7 @@ static void test_duplicate_then_its_block(void **state)
 	expect(&r, 0, 3, 120, 180, 100, 200, 300, 400);
 }
 
-/* RFC 2883, 4.2: parts of segments; of several parts the first one is told. */
+/* RFC 2883 4.2: parts of segments; of several parts the first is reported. */
 static void test_duplicate_parts(void **state)
 {
 	struct receiver r;
@@ -226,7 +227,7 @@ static void test_bounded(void **state)
 static void test_random(void **state)
 {
 	static struct model m;
-	uint32_t refused = 0, most = 0;
+	uint32_t refused = 0, max = 0;
 	(void)state;
 	model_init(&m, UINT32_MAX - 100000);
 	for (unsigned step = 0; step < 300000; step++) {
@@ -247,9 +248,9 @@ static void test_random(void **state)
 		}
 		CHECK(model_agrees(&m));
 		refused += m.pool.taken + 2 >= MODEL_CELLS;
-		most = m.arrived.blocks > most ? m.arrived.blocks : most;
+		max = m.arrived.blocks > max ? m.arrived.blocks : max;
 	}
-	assert_true(refused > 1000 && most > 30);
+	assert_true(refused > 1000 && max > 30);
 	while (m.arrived.pieces)
 		model_drop(&m);
 	CHECK(model_agrees(&m));

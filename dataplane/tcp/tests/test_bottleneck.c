@@ -99,7 +99,7 @@ static void test_ten(void **state)
 	}
 }
 
-/* RFC 9438, 4.3: where Reno does well, CUBIC takes as much, not more. */
+/* RFC 9438 4.3: where Reno performs well, CUBIC takes an equal share. */
 static void test_both_together(void **state)
 {
 	struct bottleneck b = link_of(50 * MBIT, 125000);
@@ -153,7 +153,7 @@ static void test_heavy_loss(void **state)
 	}
 }
 
-/* Packets overtake each other by up to 10 ms, 80 packets: RFC 8985 takes that for no loss. */
+/* Reordering of up to 10 ms, 80 packets: RFC 8985 detects no loss. */
 static void test_reordering(void **state)
 {
 	struct bottleneck b = link_of(100 * MBIT, 500000);

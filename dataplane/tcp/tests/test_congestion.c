@@ -31,9 +31,9 @@ static struct sender sender_of(const struct congestion_ops *ops)
 	return o;
 }
 
-static void sender_fill(struct sender *o, uint32_t most)
+static void sender_fill(struct sender *o, uint32_t max)
 {
-	uint32_t window = o->c.window < most ? o->c.window : most;
+	uint32_t window = o->c.window < max ? o->c.window : max;
 	if (o->nxt - o->una < window)
 		o->nxt = o->una + window;
 	congestion_sent(&o->c, o->nxt - o->una);
@@ -52,14 +52,14 @@ static void sender_acked(struct sender *o, uint32_t bytes)
 }
 
 /* A round trip in which all is acknowledged; the sender has at most so much to send. */
-static void sender_round(struct sender *o, uint32_t bytes_an_ack, uint32_t most)
+static void sender_round(struct sender *o, uint32_t bytes_an_ack, uint32_t max)
 {
-	sender_fill(o, most);
+	sender_fill(o, max);
 	uint32_t flight = o->nxt - o->una, acks = flight / bytes_an_ack;
 	for (uint32_t left = flight, bytes; left > 0; left -= bytes) {
 		bytes = left < bytes_an_ack ? left : bytes_an_ack;
 		sender_acked(o, bytes);
-		sender_fill(o, most);
+		sender_fill(o, max);
 		o->now_ms += acks && left / bytes_an_ack % (acks / o->rtt_ms + 1) == 0;
 	}
 	o->now_ms += acks < o->rtt_ms ? o->rtt_ms - acks : 0;
@@ -92,7 +92,7 @@ static void test_initial_window(void **state) /* RFC 6928, 2 */
 		struct sender o = sender_of(all[n]);
 		assert_int_equal(o.c.window, 10 * MSS);
 		assert_true(congestion_slow_start(&o.c));
-		congestion_mss(&o.c, 536); /* the handshake told it */
+		congestion_mss(&o.c, 536); /* known after the handshake */
 		assert_int_equal(o.c.window, 5360);
 		sender_round(&o, 536, UINT32_MAX);
 		uint32_t window = o.c.window;
@@ -255,7 +255,7 @@ static void test_undo(void **state) /* RFC 5682, 4; RFC 9438, 4.9 */
 	}
 }
 
-/* RFC 5681, 4.1: idle is who has nothing under way. A recovery longer than a time-out is not. */
+/* RFC 5681 4.1: idle means nothing in flight. A recovery longer than an RTO is not idle. */
 static void test_recovery_is_not_idle(void **state)
 {
 	(void)state;
@@ -333,11 +333,11 @@ static void test_bounds(void **state) /* RFC 7323, 2.3 */
 		struct sender o = sender_of(all[n]);
 		for (unsigned round = 0; round < 40; round++)
 			sender_round(&o, o.c.window / 8 + 1, UINT32_MAX);
-		assert_true(o.c.window <= CONGESTION_MOST);
-		struct sender p = avoiding(all[n], CONGESTION_MOST / 2);
+		assert_true(o.c.window <= CONGESTION_MAX);
+		struct sender p = avoiding(all[n], CONGESTION_MAX / 2);
 		for (unsigned round = 0; round < 1000; round++)
 			sender_round(&p, p.c.window / 8, UINT32_MAX);
-		assert_true(p.c.window <= CONGESTION_MOST);
+		assert_true(p.c.window <= CONGESTION_MAX);
 	}
 }
 
@@ -375,7 +375,7 @@ static void test_random(void **state)
 				o.rtt_ms = 1 + random_below(300);
 				sender_acked(&o, random_below(o.nxt - o.una + 1));
 			}
-			assert_in_range(o.c.window, 500, CONGESTION_MOST);
+			assert_in_range(o.c.window, 500, CONGESTION_MAX);
 			assert_true(o.c.ssthresh >= 1000);
 		}
 	}

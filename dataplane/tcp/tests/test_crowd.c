@@ -1,31 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Many connections, each of which asks now and then, in virtual time. Both sides have a core that
- * takes so long for each packet, and a ring before it that drops what it has no room for:
+ * Many connections with infrequent requests, in virtual time. Both sides have a CPU with a fixed
+ * cost per packet, and a bounded ring before it:
  *
- *     asks ──▶ client's core ──▶ ring ──▶ server's core ──▶ ring ──▶ client's core
+ *     requests ──▶ client's core ──▶ ring ──▶ server's core ──▶ ring ──▶ client's core
  *
- * The server could do more than it is asked. One of the cores is then held up, as by other programs
- * on a busy machine, and what it missed must be made up for. What would prevent it are segments
- * that are sent again although they, or their answers, wait in a ring.
+ * The server has spare capacity. One of the cores then stalls, as on a busy machine, and must catch
+ * up. Spurious retransmissions of segments that wait in a ring would prevent that.
  */
 #include "random.h"
 #include "script.h"
 
 #define RING        4096
 #define BURST       64
-#define TURN        (4 * BURST) /* packets that a turn sends */
+#define TURN        (4 * BURST) /* packets sent per poll iteration */
 #define CONNECTIONS 100000u
 #define BYTES       64
 #define US          UINT64_C(1000)
 #define MS          (1000 * US)
 #define S           (1000 * MS)
-#define RATE        9000 /* requests in a second */
+#define RATE        9000 /* requests per second */
 
 struct host {
 	struct sy_stack *s;
-	uint64_t at;     /* its core has time from then on */
-	uint64_t packet; /* what one takes it */
+	uint64_t at;     /* its core is busy until then */
+	uint64_t packet; /* cost per packet */
 	struct rte_mbuf *ring[RING];
 	uint64_t came[RING];
 	unsigned first, count;
@@ -79,7 +78,7 @@ static void host_send(struct host *h)
 	}
 }
 
-/* Returns how many packets there were. */
+/* Returns the number of packets. */
 static unsigned host_receive(struct host *h)
 {
 	struct rte_mbuf *m[BURST];
@@ -171,11 +170,11 @@ static void client_events(struct crowd *w)
 static void client_ask(struct crowd *w)
 {
 	static const uint8_t bytes[BYTES];
-	unsigned most = BURST;
+	unsigned max = BURST;
 
 	for (; w->next_ns <= w->client.at && w->next_ns < w->until_ns; w->next_ns += S / RATE)
 		w->backlog++;
-	for (; w->backlog > 0 && w->free > 0 && most > 0; most--, w->backlog--) {
+	for (; w->backlog > 0 && w->free > 0 && max > 0; max--, w->backlog--) {
 		uint32_t at = random_below(w->free), i = w->idle[at];
 		w->idle[at] = w->idle[--w->free];
 		assert_int_equal(
@@ -191,7 +190,7 @@ static void turn(struct crowd *w)
 	uint64_t begun = h->at;
 
 	host_receive(h);
-	sy_stack_seen(h->s, h->seen_ns);
+	sy_stack_mark_seen(h->s, h->seen_ns);
 	sy_stack_advance(h->s, h->at);
 	if (h == &w->server) {
 		server_serve(w);
@@ -205,7 +204,7 @@ static void turn(struct crowd *w)
 		h->at += 50 * US;
 }
 
-/* Runs for so long; returns the answers in it. */
+/* Runs for ns. Returns the number of responses. */
 static unsigned run(struct crowd *w, uint64_t ns)
 {
 	uint64_t end = w->client.at + ns;
@@ -233,7 +232,7 @@ static struct crowd *crowd_open(uint64_t client, uint64_t server)
 	return w;
 }
 
-/* Who has sent what again, and why. */
+/* Reports retransmissions and their reasons. */
 static void host_tell(const struct host *h, const char *name)
 {
 	const struct sy_stack_counters *c = sy_stack_counters(h->s);
@@ -253,7 +252,7 @@ static void crowd_close(struct crowd *w)
 
 /* ---- the tests ------------------------------------------------------------------------------- */
 
-/* Three seconds later all is as before. */
+/* After a stall, throughput recovers within three seconds. */
 static void held_up(uint64_t client, uint64_t server, uint64_t client_ns, uint64_t server_ns)
 {
 	struct crowd *w = crowd_open(client, server);
@@ -271,8 +270,8 @@ static void held_up(uint64_t client, uint64_t server, uint64_t client_ns, uint64
 	crowd_close(w);
 }
 
-/* At first half of what it is asked finds no room in the ring, and the other half is asked again
- * before it is answered. */
+/* At first half of the requests overflow the ring, and the other half is retransmitted before it is
+ * answered. */
 static void test_server(void **state)
 {
 	held_up(10 * US, 30 * US, 0, 500 * MS);
@@ -283,7 +282,7 @@ static void test_client(void **state)
 	held_up(30 * US, 10 * US, 500 * MS, 0);
 }
 
-/* Answers came in time, but to a core that had none. */
+/* Responses arrived in time at a stalled core. */
 static void test_answers_wait(void **state)
 {
 	struct crowd *w = crowd_open(1 * US, 30 * US);

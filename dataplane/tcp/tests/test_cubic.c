@@ -29,7 +29,7 @@ static void test_root(void **state)
 /* ---- a sender, and the same in floating point ------------------------------------------------ */
 
 struct model {
-	double window, ssthresh, most, k, prior, estimate, epoch; /* segments, seconds */
+	double window, ssthresh, max, k, prior, estimate, epoch; /* segments, seconds */
 	bool avoiding, timed_out;
 };
 
@@ -56,7 +56,7 @@ static struct sender sender_of(uint32_t segments, uint32_t rtt_ms)
 
 static void model_reduce(struct model *m)
 {
-	m->most = m->window < m->most ? m->window * (1 + 0.7) / 2 : m->window; /* 4.7 */
+	m->max = m->window < m->max ? m->window * (1 + 0.7) / 2 : m->window; /* 4.7 */
 	m->prior = m->window;
 	m->ssthresh = fmax(m->window * 0.7, 2); /* 4.6 */
 	m->window = m->ssthresh;
@@ -80,7 +80,7 @@ static void sender_time_out(struct sender *o)
 
 static double cubic_at(const struct model *m, double t)
 {
-	return 0.4 * pow(t - m->k, 3) + m->most;
+	return 0.4 * pow(t - m->k, 3) + m->max;
 }
 
 /* Segments acknowledged; in congestion avoidance as 4.2 to 4.5 say. */
@@ -98,9 +98,9 @@ static void model_acked(struct model *m, double segments, double now, double rtt
 		m->avoiding = true;
 		m->epoch = now;
 		m->estimate = m->window;
-		if (m->timed_out || m->most < m->window)
-			m->most = m->window; /* 4.8, 4.10 */
-		m->k = cbrt((m->most - m->window) / 0.4);
+		if (m->timed_out || m->max < m->window)
+			m->max = m->window; /* 4.8, 4.10 */
+		m->k = cbrt((m->max - m->window) / 0.4);
 		m->timed_out = false;
 	}
 	double t = now - m->epoch, alpha = m->estimate >= m->prior ? 1 : 3 * 0.3 / 1.7;
@@ -152,7 +152,7 @@ static void test_curve(void **state) /* 4.2: K = cbrt(100 * 0.3 / 0.4) = 4.217 s
 	assert_int_equal(o.c.window, 70 * MSS);
 	sender_round(&o);
 	assert_in_range(o.c.cubic.inflection_ms, 4216, 4218);
-	assert_int_equal(o.c.cubic.most, 100 * MSS);
+	assert_int_equal(o.c.cubic.w_max, 100 * MSS);
 	while (o.now_ms < o.c.cubic.epoch_ms + (UINT64_C(1) << 32) * (o.now_ms >> 32) + 4200)
 		sender_round(&o);
 	/* flat, where the loss was: concave before, convex after */
@@ -182,16 +182,16 @@ static void test_fast_convergence(void **state) /* 4.7 */
 	struct sender o = sender_of(100, 100);
 	(void)state;
 	sender_reduce(&o);
-	assert_int_equal(o.c.cubic.most, 100 * MSS);
+	assert_int_equal(o.c.cubic.w_max, 100 * MSS);
 	sender_reduce(&o); /* at 70, less than 100 */
-	assert_int_equal(o.c.cubic.most, 70 * MSS * 17 / 20);
+	assert_int_equal(o.c.cubic.w_max, 70 * MSS * 17 / 20);
 	o = sender_of(100, 100);
 	sender_reduce(&o);
 	while (o.c.window <= 101 * MSS)
 		sender_round(&o);
 	uint32_t window = o.c.window;
 	sender_reduce(&o);
-	assert_int_equal(o.c.cubic.most, window);
+	assert_int_equal(o.c.cubic.w_max, window);
 }
 
 static void test_reno_friendly(void **state) /* 4.3: 9/17 in a round trip, then 1 */
@@ -221,10 +221,10 @@ static void test_time_out(void **state) /* 4.8: the curve begins at its inflecti
 		sender_round(&o);
 	sender_round(&o);
 	assert_int_equal(o.c.cubic.inflection_ms, 0);
-	assert_in_range(o.c.cubic.most, 140 * MSS, 141 * MSS);
+	assert_in_range(o.c.cubic.w_max, 140 * MSS, 141 * MSS);
 }
 
-static void test_most_growth(void **state) /* 4.2: at most by half in a round trip */
+static void test_growth_is_bounded(void **state) /* 4.2: at most by half in a round trip */
 {
 	struct sender o = sender_of(10, 100);
 	(void)state;
@@ -290,10 +290,14 @@ static void test_model(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_root),          cmocka_unit_test(test_curve),
-	        cmocka_unit_test(test_reduction),     cmocka_unit_test(test_fast_convergence),
-	        cmocka_unit_test(test_reno_friendly), cmocka_unit_test(test_time_out),
-	        cmocka_unit_test(test_most_growth),   cmocka_unit_test(test_undo),
+	        cmocka_unit_test(test_root),
+	        cmocka_unit_test(test_curve),
+	        cmocka_unit_test(test_reduction),
+	        cmocka_unit_test(test_fast_convergence),
+	        cmocka_unit_test(test_reno_friendly),
+	        cmocka_unit_test(test_time_out),
+	        cmocka_unit_test(test_growth_is_bounded),
+	        cmocka_unit_test(test_undo),
 	        cmocka_unit_test(test_model),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A day of virtual time between a client's stack and a server's, which echoes. The network loses,
- * doubles and delays packets, and every three hours nothing passes for 45 seconds.
+ * A day of virtual time between a client's stack and an echo server's. The network loses,
+ * duplicates and delays packets, and is down for 45 seconds every three hours.
  *
- *     idle      open all day with keepalive, asked once, at the end
- *     asker     asks every two seconds, or every five, ten, … minutes, or three hours
- *     sleeper   asks for more than a window, and reads the answer three hours later
- *     visitor   a connection for each question, one after the other
+ *     idle      open all day with keepalive, one request at the end
+ *     asker     a request every two seconds, or every five, ten, … minutes, or three hours
+ *     sleeper   a request larger than the window; reads the response three hours later
+ *     visitor   one connection per request, consecutively
  *
- * Clocks of 32-bit milliseconds wrap at noon. Every byte is checked, no connection fails, and at
- * the end nothing is left of all of them.
+ * Clocks of 32-bit milliseconds wrap at noon. Checks every byte, that no connection fails, and that
+ * nothing leaks.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,7 +23,7 @@
 #define END_NS   (START_NS + 24 * HOUR_NS)
 #define OVER_NS  (END_NS + HOUR_NS)
 #define OUTAGE   3           /* hours */
-#define OUT_NS   (45 * S_NS) /* less than a closed connection waits for its peer */
+#define OUT_NS   (45 * S_NS) /* less than an orphan's time-out */
 #define FLOWS    96
 #define SERVED   256
 #define PORT     80
@@ -37,8 +37,8 @@ struct flow {
 	enum kind kind;
 	sy_stack_id id;
 	uint32_t to_ask, asked, answered;
-	uint64_t every, next, reads; /* asks; asks again; reads again, 0: now */
-	uint8_t key;                 /* tells its bytes from others' */
+	uint64_t every, next, reads; /* times of request, next request, next read; 0: now */
+	uint8_t key;                 /* distinguishes its bytes */
 	bool last;
 };
 
@@ -68,7 +68,7 @@ static void bytes_check(const uint8_t *bytes, int64_t len, uint8_t key, uint32_t
 			fail_msg("byte %u of connection %u is wrong", from + (uint32_t)i, key);
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t min(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
@@ -209,7 +209,7 @@ static void flow_ask(struct flow *f)
 	f->reads = f->kind == SLEEPER ? day.net.now + 3 * HOUR_NS : 0;
 }
 
-/* The day is over: one byte more, if it has no question, and that is all. */
+/* End of the day: one byte more if it had no request. */
 static void flow_end(struct flow *f)
 {
 	f->last = true;
@@ -243,7 +243,7 @@ static void flow_turn(struct flow *f)
 		flow_answered(f);
 }
 
-/* When the clients act again without an event. */
+/* Returns when the clients act without an event. */
 static uint64_t client_turn(void)
 {
 	struct sy_stack_event e;
@@ -263,16 +263,16 @@ static uint64_t client_turn(void)
 			flow_ask(f);
 		if (over || f->to_ask > f->asked || (f->reads && f->reads <= day.net.now))
 			flow_turn(f);
-		next = least(next, f->next);
+		next = min(next, f->next);
 		if (f->reads)
-			next = least(next, f->reads);
+			next = min(next, f->reads);
 	}
 	return next;
 }
 
 /* ---- a day ----------------------------------------------------------------------------------- */
 
-/* Returns when that changes. */
+/* Returns the next change. */
 static uint64_t weather(void)
 {
 	uint64_t hours = (day.net.now - START_NS) / HOUR_NS / OUTAGE * OUTAGE;
@@ -297,17 +297,17 @@ static void turn(void)
 		if (i == 1)
 			server_turn();
 		else
-			next = least(next, client_turn());
+			next = min(next, client_turn());
 		while ((count = sy_stack_transmit(s, out, 32, day.net.now)) > 0)
 			for (unsigned k = 0; k < count; k++)
 				wire_send(&day.net, i, out[k]);
-		next = least(next, sy_stack_advance(s, day.net.now));
+		next = min(next, sy_stack_advance(s, day.net.now));
 	}
 	for (unsigned i = 0; i < 2; i++)
 		if (day.net.side[i].out.count > 0)
-			next = least(next, day.net.side[i].out.packet[0].at);
+			next = min(next, day.net.side[i].out.packet[0].at);
 	if (day.net.now < END_NS)
-		next = least(next, END_NS);
+		next = min(next, END_NS);
 	day.net.now = next > day.net.now ? next : day.net.now + 1000;
 }
 
@@ -358,7 +358,7 @@ static void side_close(struct side *side, const char *name)
 	sy_stack_destroy(side->s);
 }
 
-/* Who is not done. */
+/* Reports unfinished flows. */
 static void show(void)
 {
 	struct sy_stack_info info;

@@ -98,7 +98,7 @@ static void client_echo(int family, uint32_t len)
 	close(fd);
 }
 
-/* Nobody listens there. */
+/* A port without listener. */
 static void client_refused(void)
 {
 	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(8)};

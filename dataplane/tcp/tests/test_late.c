@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What connections learn from each other's late answers, and who has no say in it (timer.c). */
+/* Connections share the RTTs of spurious time-outs, under conditions (timer.c). */
 #include "pair.h"
 
 #include "../recovery.h"
@@ -15,8 +15,8 @@ static void answers_are_late(struct sy_stack *s, unsigned count)
 		timer_late(s, LATE_US);
 }
 
-/* RFC 9040 2: a few peers, whatever they say, do not slow the others down. */
-static void test_a_few_are_not_all(void **state)
+/* RFC 9040 2: a few slow peers do not raise the RTO of the others. */
+static void test_few_slow_peers_do_not_raise_the_timeout(void **state)
 {
 	const struct sy_stack_options o = {.pool = tests_pool(), .connections = MANY};
 	struct sy_stack_endpoint from = {0}, to = {.port = htons(PAIR_PORT)};
@@ -35,8 +35,8 @@ static void test_a_few_are_not_all(void **state)
 	sy_stack_destroy(s);
 }
 
-/* Nor do many, while most of the others answer at once. */
-static void test_late_ones_are_few_among_quick_ones(void **state)
+/* Nor do many, while most others respond quickly. */
+static void test_fast_connections_outweigh_slow_ones(void **state)
 {
 	const struct connection others = {.recovery = RECOVERY_NONE};
 	struct sy_stack *s;
@@ -52,7 +52,7 @@ static void test_late_ones_are_few_among_quick_ones(void **state)
 	pair_close();
 }
 
-/* So many milliseconds of a stream with an answer in each. */
+/* A stream with an ACK per millisecond. */
 static void stream(unsigned ms)
 {
 	static const uint8_t bytes[2000];
@@ -64,8 +64,8 @@ static void stream(unsigned ms)
 	}
 }
 
-/* A stream has thousands of quick answers, and is one connection all the same. */
-static void test_a_stream_is_one(void **state)
+/* A stream has thousands of quick ACKs, but counts as one connection. */
+static void test_a_stream_counts_once(void **state)
 {
 	struct sy_stack *s;
 
@@ -77,13 +77,13 @@ static void test_a_stream_is_one(void **state)
 	answers_are_late(s, ANSWERS);
 	assert_int_equal(s->late.least_ms, LATE_US / 1000);
 	stream(600);
-	assert_int_equal(s->late.count, 0); /* another second, and it speaks again */
+	assert_int_equal(s->late.count, 0); /* counts again in the next second */
 	assert_int_equal(s->late.quick, 1);
 	pair_close();
 }
 
-/* Nor do its losses make it many. */
-static void test_a_stream_with_losses_is_none(void **state)
+/* Nor do its losses count as many. */
+static void test_a_lossy_stream_does_not_count(void **state)
 {
 	const struct connection recovers = {.recovery = RECOVERY_FAST};
 	struct sy_stack *s;
@@ -97,7 +97,7 @@ static void test_a_stream_with_losses_is_none(void **state)
 	pair_close();
 }
 
-/* The next segment that the client has to send; all but the first are lost. */
+/* Returns the client's first segment; the others are lost. */
 static struct rte_mbuf *only_first(unsigned ms)
 {
 	struct rte_mbuf *first, *m;
@@ -112,8 +112,8 @@ static struct rte_mbuf *only_first(unsigned ms)
 	return first;
 }
 
-/* A peer may echo any timestamp: its answer has not taken longer than it was waited for. */
-static void test_an_old_echo_says_little(void **state)
+/* A peer may echo any timestamp: the RTT is at most the time waited. */
+static void test_forged_echo_is_bounded(void **state)
 {
 	struct rte_mbuf *m;
 	uint32_t echo;
@@ -142,7 +142,7 @@ static void test_an_old_echo_says_little(void **state)
 	pair_close();
 }
 
-/* Milliseconds until the client gives up; nothing that it sends arrives. */
+/* Returns the milliseconds until the client times out; the network drops everything. */
 static unsigned ends_after(void)
 {
 	struct rte_mbuf *m;
@@ -158,8 +158,8 @@ static unsigned ends_after(void)
 	return UINT32_MAX;
 }
 
-/* RFC 9293 3.8.3: the user's time-out is the user's, however long others have waited. */
-static void test_the_users_time_out_stays(void **state)
+/* RFC 9293 3.8.3: the user time-out applies, whatever RTT others have observed. */
+static void test_user_timeout_applies(void **state)
 {
 	pair_open(NULL);
 	pair_connect(1);
@@ -170,8 +170,8 @@ static void test_the_users_time_out_stays(void **state)
 	pair_close();
 }
 
-/* The time-out was set before it was known. */
-static void test_the_users_time_out_stays_later(void **state)
+/* The timer was already running. */
+static void test_user_timeout_applies_to_running_timers(void **state)
 {
 	struct rte_mbuf *m;
 
@@ -191,7 +191,7 @@ static uint8_t least_urgent(struct sy_hook_packet *p, const uint8_t *payload)
 	return SY_PRIORITIES - 1;
 }
 
-/* The server's answer is lost in a level: how often is it sent again in so many milliseconds? */
+/* The server's ACK stays queued in a level. Returns the number of retransmissions. */
 static uint64_t time_outs(unsigned ms)
 {
 	struct rte_mbuf *m;
@@ -206,8 +206,8 @@ static uint64_t time_outs(unsigned ms)
 	       sy_stack_counters(pair.server)->tail_probes;
 }
 
-/* An answer that waits in a level is none that is missing; for 200 ms, as the level may starve. */
-static void test_answers_wait_in_levels(void **state)
+/* An ACK queued in a level is not missing; for 200 ms, as the level may starve. */
+static void test_queued_acks_delay_the_timeout(void **state)
 {
 	struct rte_mbuf *m;
 	uint32_t rto;
@@ -221,7 +221,7 @@ static void test_answers_wait_in_levels(void **state)
 	assert_int_equal(sy_stack_transmit(pair.server, &m, 1, pair.now), 1);
 	sy_stack_receive(pair.client, &m, 1, pair.now);
 	pair_send(0, "answers", 7);
-	assert_int_equal(sy_stack_waiting(pair.server), 1);
+	assert_int_equal(sy_stack_queued(pair.server), 1);
 	assert_int_equal(time_outs(rto + 150), 0);
 	assert_true(time_outs(100) > 0);
 	pair_settle();
@@ -231,14 +231,14 @@ static void test_answers_wait_in_levels(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_a_few_are_not_all),
-	        cmocka_unit_test(test_late_ones_are_few_among_quick_ones),
-	        cmocka_unit_test(test_a_stream_is_one),
-	        cmocka_unit_test(test_a_stream_with_losses_is_none),
-	        cmocka_unit_test(test_an_old_echo_says_little),
-	        cmocka_unit_test(test_the_users_time_out_stays),
-	        cmocka_unit_test(test_the_users_time_out_stays_later),
-	        cmocka_unit_test(test_answers_wait_in_levels),
+	        cmocka_unit_test(test_few_slow_peers_do_not_raise_the_timeout),
+	        cmocka_unit_test(test_fast_connections_outweigh_slow_ones),
+	        cmocka_unit_test(test_a_stream_counts_once),
+	        cmocka_unit_test(test_a_lossy_stream_does_not_count),
+	        cmocka_unit_test(test_forged_echo_is_bounded),
+	        cmocka_unit_test(test_user_timeout_applies),
+	        cmocka_unit_test(test_user_timeout_applies_to_running_timers),
+	        cmocka_unit_test(test_queued_acks_delay_the_timeout),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packets that come in several buffers, and such that the port has joined. */
+/* Packets in several buffers, and LRO packets. */
 #include <rte_ether.h>
 
 #include "duo.h"
@@ -24,7 +24,7 @@ static void give(struct rte_mbuf **m, unsigned count)
 	sy_stack_receive(duo.b, m, count, duo.now);
 }
 
-/* What b has to send now is counted, and brought to a. */
+/* Counts b's packets and delivers them to a. */
 static unsigned answers(void)
 {
 	struct rte_mbuf *m[DUO_MOST];
@@ -34,7 +34,7 @@ static unsigned answers(void)
 	return count;
 }
 
-/* So many full segments, joined to one. */
+/* An LRO packet of full segments. */
 static struct rte_mbuf *joined(unsigned segments)
 {
 	struct rte_mbuf *m[DUO_MOST];
@@ -48,7 +48,7 @@ static struct rte_mbuf *joined(unsigned segments)
 
 /* ---- in order -------------------------------------------------------------------------------- */
 
-/* Eight at once: one segment arrives, and one acknowledgement answers. */
+/* Eight joined segments arrive as one and get one ACK. */
 static void test_joined(void **state)
 {
 	for (unsigned v4 = 0; v4 < 2; v4++) {
@@ -72,7 +72,7 @@ static void test_joined(void **state)
 
 /* Every second full segment is acknowledged at once (RFC 9293 3.8.6.3), however they come: two at
  * once do not wait for the timer, and one does. */
-static void test_owes(void **state)
+static void test_delayed_acks(void **state)
 {
 	struct rte_mbuf *m[2];
 
@@ -87,7 +87,7 @@ static void test_owes(void **state)
 	duo_pass(50);
 	assert_int_equal(answers(), 1);
 	assert_int_equal(duo_read(), 3 * MSS);
-	/* A port that does not say of how many: no packet has more than was offered. */
+	/* If the port does not report the number, no segment exceeds the offered MSS. */
 	m[0] = joined(4);
 	m[0]->tso_segsz = 0;
 	give(m, 1);
@@ -97,8 +97,8 @@ static void test_owes(void **state)
 	duo_end();
 }
 
-/* The application reads where the bytes lie. */
-static void test_look(void **state)
+/* Zero-copy reads. */
+static void test_peek(void **state)
 {
 	struct iovec v[8];
 	struct rte_mbuf *m, *held[8];
@@ -106,7 +106,7 @@ static void test_look(void **state)
 	duo_begin(none, none, true);
 	m = joined(4);
 	give(&m, 1);
-	assert_int_equal(sy_stack_hold(duo.b, duo.to, v, held, 8), 4 * MSS);
+	assert_int_equal(sy_stack_peek_referenced(duo.b, duo.to, v, held, 8), 4 * MSS);
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(v[i].iov_len, MSS);
 	assert_int_equal(duo_read(), 4 * MSS);
@@ -118,7 +118,7 @@ static void test_look(void **state)
 	duo_end();
 }
 
-/* What lies beyond the window is cut off, in the middle of a buffer. */
+/* Trims data beyond the window, within a buffer. */
 static void test_edges(void **state)
 {
 	struct rte_mbuf *m[DUO_MOST];
@@ -134,7 +134,7 @@ static void test_edges(void **state)
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
-/* Wherever a packet is cut into buffers, its headers too; nobody has checked its sum. */
+/* Any split into buffers, even within headers; the checksum is not verified by the device. */
 static void test_buffers(void **state)
 {
 	struct rte_mbuf *m;
@@ -158,8 +158,8 @@ static void test_buffers(void **state)
 	}
 }
 
-/* A wrong sum is noticed, wherever the wrong byte is. */
-static void test_wrong_sum(void **state)
+/* A wrong checksum is detected, wherever the wrong byte is. */
+static void test_wrong_checksum(void **state)
 {
 	struct rte_mbuf *m, *sent;
 
@@ -180,7 +180,7 @@ static void test_wrong_sum(void **state)
 	duo_end();
 }
 
-/* All that comes is unfinished, from the handshake on; then a byte of the sum is wrong. */
+/* All packets have unfinished checksums, from the handshake on; then a byte of the sum is wrong. */
 static void test_unfinished(void **state)
 {
 	const struct sy_stack_options computes = {.offload_checksum = true},
@@ -205,8 +205,8 @@ static void test_unfinished(void **state)
 	}
 }
 
-/* The device's word counts here, too. */
-static void test_devices_word(void **state)
+/* The device's result applies here, too. */
+static void test_checksum_by_the_device(void **state)
 {
 	struct rte_mbuf *m;
 
@@ -220,7 +220,7 @@ static void test_devices_word(void **state)
 	duo_end();
 }
 
-/* What is not TCP is brought into one buffer, if it fits; what does not is malformed. */
+/* Non-TCP is linearized if it fits one buffer; otherwise it is malformed. */
 static void test_no_tcp(void **state)
 {
 	struct rte_mbuf *m, *more;
@@ -251,8 +251,7 @@ static void test_no_tcp(void **state)
 	duo_end();
 }
 
-/* Any host gets such: an ARP frame, and what is for a group of hosts. Nothing is wrong with them.
- */
+/* ARP and multicast are expected, not malformed. */
 static void test_not_ours(void **state)
 {
 	static const struct {
@@ -276,7 +275,7 @@ static void test_not_ours(void **state)
 	duo_end();
 }
 
-/* Lengths that are no lengths: more than there is. */
+/* Lengths beyond the packet. */
 static void test_cut_short(void **state)
 {
 	struct rte_mbuf *m;
@@ -303,8 +302,8 @@ static void test_cut_short(void **state)
 
 /* ---- out of order ---------------------------------------------------------------------------- */
 
-/* A joined packet beyond a gap: SACK tells of all of it, and it follows what fills the gap. */
-static void test_later(void **state)
+/* An LRO packet after a gap: SACK reports all of it, and it is delivered when the gap is filled. */
+static void test_out_of_order(void **state)
 {
 	struct rte_mbuf *gap, *m;
 
@@ -324,7 +323,7 @@ static void test_later(void **state)
 }
 
 /* A peer without SACK counts duplicates (RFC 5681 3.2): one for each segment. */
-static void test_later_without_sack(void **state)
+static void test_out_of_order_without_sack(void **state)
 {
 	struct rte_mbuf *gap, *m;
 
@@ -342,9 +341,9 @@ static void test_later_without_sack(void **state)
 	duo_end();
 }
 
-/* A peer whose first segment has one byte says nothing of how many were joined, and neither does
- * the port: they are no more than a port joins. */
-static void test_later_of_a_byte(void **state)
+/* If neither the peer's first segment (one byte) nor the port reveals the segment size, the number
+ * of ACKs is bounded. */
+static void test_out_of_order_after_a_byte(void **state)
 {
 	struct rte_mbuf *gap, *m;
 	unsigned count, all = 0;
@@ -364,7 +363,7 @@ static void test_later_of_a_byte(void **state)
 	duo_end();
 }
 
-/* What is there already is cut off, in the middle of a buffer. */
+/* Trims duplicate data, within a buffer. */
 static void test_overlap(void **state)
 {
 	struct rte_mbuf *m, *first;
@@ -384,7 +383,7 @@ static void test_overlap(void **state)
 	duo_end();
 }
 
-/* A part of it lies beyond a gap already: the rest goes into the gaps, and no byte twice. */
+/* A part is already queued: the rest fills the gaps, no byte twice. */
 static void test_gaps(void **state)
 {
 	struct rte_mbuf *m[8];
@@ -408,8 +407,8 @@ static void test_gaps(void **state)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* While the driver's buffers are scarce each buffer is copied; where copies end, the rest of a
- * packet is dropped, and comes again. */
+/* While buffers are scarce, each buffer is copied; without copies the rest of a packet is dropped
+ * and retransmitted. */
 static void test_scarce(void **state)
 {
 	struct rte_mbuf *m;
@@ -417,7 +416,7 @@ static void test_scarce(void **state)
 	duo_begin(none, (struct sy_stack_options){.copies = tests_copies()}, true);
 	unsigned copies = rte_mempool_avail_count(tests_copies());
 	duo.b->scarce = true;
-	duo.b->looked_ms = duo.b->now_ms; /* it is not looked at again in this millisecond */
+	duo.b->checked_ms = duo.b->now_ms; /* it is not looked at again in this millisecond */
 	m = joined(5);
 	give(&m, 1);
 	assert_int_equal(counters()->copied, copies);
@@ -434,7 +433,7 @@ static void test_scarce(void **state)
 	duo_end();
 }
 
-/* The part that found memory reaches what waited beyond a gap: that follows it. */
+/* The part that was queued closes the gap to out-of-order data. */
 static void test_scarce_before_a_gap(void **state)
 {
 	struct rte_mbuf *m[5], *later;
@@ -449,7 +448,7 @@ static void test_scarce_before_a_gap(void **state)
 	give(&later, 1);
 	assert_int_equal(answers(), 1);
 	duo.b->scarce = true;
-	duo.b->looked_ms = duo.b->now_ms; /* it is not looked at again in this millisecond */
+	duo.b->checked_ms = duo.b->now_ms; /* it is not looked at again in this millisecond */
 	assert_int_equal(large_join(m, 5), 1);
 	give(m, 1);
 	assert_int_equal(counters()->copied, copies);
@@ -513,7 +512,7 @@ static uint8_t packet_hook(struct sy_hook_packet *view, const uint8_t *payload)
 	return view->payload_len > 0 && payload[0] == duo_byte_of(2 * MSS) ? 1 : 6;
 }
 
-/* A packet hook's most urgent word counts for all that was joined. */
+/* The most urgent result of a packet hook applies to an LRO packet. */
 static void test_packet_hook(void **state)
 {
 	struct sy_stack_levels levels;
@@ -529,7 +528,7 @@ static void test_packet_hook(void **state)
 	sy_stack_levels(duo.b, &levels);
 	assert_int_equal(levels.waiting[1], 1);
 	assert_int_equal(levels.waiting[6], 0);
-	assert_int_equal(sy_stack_take(duo.b, 1, duo.now), 0);
+	assert_int_equal(sy_stack_process(duo.b, 1, duo.now), 0);
 	assert_int_equal(duo_read(), 4 * MSS);
 	assert_int_equal(sy_stack_packet_hook(duo.b, SY_HOOK_NONE), 0);
 	duo_end();
@@ -539,19 +538,19 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_joined),
-	        cmocka_unit_test(test_owes),
-	        cmocka_unit_test(test_look),
+	        cmocka_unit_test(test_delayed_acks),
+	        cmocka_unit_test(test_peek),
 	        cmocka_unit_test(test_edges),
 	        cmocka_unit_test(test_buffers),
-	        cmocka_unit_test(test_wrong_sum),
+	        cmocka_unit_test(test_wrong_checksum),
 	        cmocka_unit_test(test_unfinished),
-	        cmocka_unit_test(test_devices_word),
+	        cmocka_unit_test(test_checksum_by_the_device),
 	        cmocka_unit_test(test_no_tcp),
 	        cmocka_unit_test(test_not_ours),
 	        cmocka_unit_test(test_cut_short),
-	        cmocka_unit_test(test_later),
-	        cmocka_unit_test(test_later_without_sack),
-	        cmocka_unit_test(test_later_of_a_byte),
+	        cmocka_unit_test(test_out_of_order),
+	        cmocka_unit_test(test_out_of_order_without_sack),
+	        cmocka_unit_test(test_out_of_order_after_a_byte),
 	        cmocka_unit_test(test_overlap),
 	        cmocka_unit_test(test_gaps),
 	        cmocka_unit_test(test_scarce),

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What connections cost: nothing but their struct while they are idle; bounded while they are not.
- */
+/* Memory of connections: only their struct while idle, bounded otherwise. */
 #include <arpa/inet.h>
 #include <errno.h>
 
@@ -90,8 +89,7 @@ static void test_million(void **state)
 
 	assert_true(bytes <= UINT64_C(1000000000));
 	assert_int_equal(sizeof(struct connection), 512);
-	/* No buffers, ranges and flights: the tables of a stack that was used are touched for
-	 * nothing else. */
+	/* No buffers, ranges or flights are allocated. */
 	struct pair p;
 	pair_open(&p, &(struct sy_stack_options){0}, &(struct sy_stack_options){0});
 	for (unsigned i = 0; i < 2; i++) {
@@ -103,7 +101,7 @@ static void test_million(void **state)
 	pair_close(&p);
 }
 
-/* 100 000 connections are held, each is found, and ids are not reused at once. */
+/* 100 000 connections are found by tuple, and ids are not reused immediately. */
 static void test_many(void **state)
 {
 	enum { MANY = 100000 };
@@ -168,8 +166,8 @@ static uint64_t fill(struct pair *p, unsigned side)
 	return all;
 }
 
-/* Nobody reads: the peer's window and both buffers end it. */
-static void test_nobody_reads(void **state)
+/* Unread data: window and both buffers limit it. */
+static void test_unread_data_closes_the_window(void **state)
 {
 	struct sy_stack_options o = {.send_max = 1 << 20, .receive_max = 200000};
 	struct pair p;
@@ -189,8 +187,7 @@ static void test_nobody_reads(void **state)
 	pair_close(&p);
 }
 
-/* Opens stacks in which the pair's connection uses all memory for sending, and another one, which
- * is returned, waits for some. */
+/* The pair's connection uses all send memory; another one, which is returned, waits for some. */
 static sy_stack_id pair_wait_for_memory(struct pair *p)
 {
 	struct sy_stack_options o = {.send_all = 16 * CHUNK_SIZE}, plain = {0};
@@ -219,7 +216,7 @@ static void assert_writable(struct pair *p, sy_stack_id id)
 	assert_true(told);
 }
 
-/* All memory for sending is used by one; another one waits, and is told when there is some. */
+/* One connection uses all send memory; another is notified when there is some. */
 static void test_send_memory_is_shared(void **state)
 {
 	struct pair p;
@@ -230,9 +227,9 @@ static void test_send_memory_is_shared(void **state)
 	pair_close(&p);
 }
 
-/* Of many that wait, no more are told than there are free chunks; one that leaves its chunk does
- * not keep it from the next one. */
-static void test_send_memory_is_told_of_once(void **state)
+/* At most one waiting connection per free chunk is notified; one that does not use its chunk does
+ * not block the next. */
+static void test_send_memory_wakes_one_per_chunk(void **state)
 {
 	enum { MANY = 40, FREE = 3 };
 	struct sy_stack_options o = {.send_all = 16 * CHUNK_SIZE}, plain = {0};
@@ -250,7 +247,7 @@ static void test_send_memory_is_told_of_once(void **state)
 	pair_run(&p, 5);
 	while (sy_stack_events(p.s[0], e, MANY) > 0)
 		;
-	for (unsigned i = 0; i < MANY; i++) /* the first 16 have all */
+	for (unsigned i = 0; i < MANY; i++) /* the first 16 use all memory */
 		assert_int_equal(sy_stack_send(p.s[0], id[i], "x", 1, 0, p.now),
 		                 i < 16 ? 1 : -EAGAIN);
 	assert_int_equal(sy_stack_events(p.s[0], e, MANY), 0);
@@ -269,8 +266,8 @@ static void test_send_memory_is_told_of_once(void **state)
 	pair_close(&p);
 }
 
-/* What a connection leaves that ends is told of as well. */
-static void test_send_memory_of_the_dead(void **state)
+/* Memory of an ended connection is reported, too. */
+static void test_send_memory_of_ended_connections_is_reported(void **state)
 {
 	struct pair p;
 	sy_stack_id other = pair_wait_for_memory(&p);
@@ -279,8 +276,8 @@ static void test_send_memory_of_the_dead(void **state)
 	pair_close(&p);
 }
 
-/* In order, too, no more is kept than the memory for it; and what was dropped comes again. */
-static void test_receive_memory_ends(void **state)
+/* In-order data, too, is bounded by the memory; dropped data is retransmitted. */
+static void test_receive_memory_is_bounded(void **state)
 {
 	struct sy_stack_options o = {0}, few = {.receive_all = 16384};
 	static uint8_t bytes[1 << 17];
@@ -302,7 +299,7 @@ static void test_receive_memory_ends(void **state)
 	pair_close(&p);
 }
 
-/* Single bytes do not use up the packets: they are put together. */
+/* Single bytes are merged into few packets. */
 static void test_single_bytes(void **state)
 {
 	struct sy_stack_options o = {0};
@@ -323,7 +320,7 @@ static void test_single_bytes(void **state)
 
 /* ---- windows that grow ----------------------------------------------------------------------- */
 
-/* A link of 20 ms each way, on which all can be under way. */
+/* A link of 20 ms each way without bandwidth limit. */
 static uint32_t read_for(struct pair *p, unsigned rounds)
 {
 	enum { SLOTS = 64, MOST = 8192 };
@@ -366,7 +363,7 @@ static void window_grows(bool no_timestamps)
 	assert_in_range(read_for(&p, 1), 20000, 200000);
 	assert_true(read_for(&p, 20) > 400000);
 	pair_close(&p);
-	/* And not for an application that fixes it. */
+	/* Not for an application that sets a limit. */
 	pair_open(&p, &o, &o);
 	sy_stack_set(p.s[1], p.id[1], SY_STACK_RECEIVE_BYTES, 100000, p.now);
 	assert_true(read_for(&p, 20) <= 100000);
@@ -385,8 +382,8 @@ static void test_window_grows_without_timestamps(void **state)
 
 /* ---- without packets ------------------------------------------------------------------------- */
 
-/* No buffer for a segment: it is sent when there is one. */
-static void test_no_packets(void **state)
+/* Without a buffer, a segment is sent later. */
+static void test_segments_wait_for_buffers(void **state)
 {
 	struct sy_stack_options o = {0};
 	static struct rte_mbuf *taken[70000];
@@ -406,9 +403,8 @@ static void test_no_packets(void **state)
 	pair_close(&p);
 }
 
-/* Nothing tells the stack that the pool is empty. What it has read itself suffices for an answer.
- */
-static void test_read_packets_are_spare(void **state)
+/* The pool is empty, unnoticed by the stack. Its own consumed packets suffice for an ACK. */
+static void test_consumed_packets_are_reused(void **state)
 {
 	static struct rte_mbuf *all[1 << 15];
 	struct rte_mbuf *m[2];
@@ -440,16 +436,16 @@ int main(void)
 	        cmocka_unit_test(test_million),
 	        cmocka_unit_test(test_many),
 	        cmocka_unit_test(test_ports_are_used_up),
-	        cmocka_unit_test(test_nobody_reads),
+	        cmocka_unit_test(test_unread_data_closes_the_window),
 	        cmocka_unit_test(test_send_memory_is_shared),
-	        cmocka_unit_test(test_send_memory_of_the_dead),
-	        cmocka_unit_test(test_send_memory_is_told_of_once),
-	        cmocka_unit_test(test_receive_memory_ends),
+	        cmocka_unit_test(test_send_memory_of_ended_connections_is_reported),
+	        cmocka_unit_test(test_send_memory_wakes_one_per_chunk),
+	        cmocka_unit_test(test_receive_memory_is_bounded),
 	        cmocka_unit_test(test_single_bytes),
 	        cmocka_unit_test(test_window_grows),
 	        cmocka_unit_test(test_window_grows_without_timestamps),
-	        cmocka_unit_test(test_no_packets),
-	        cmocka_unit_test(test_read_packets_are_spare),
+	        cmocka_unit_test(test_segments_wait_for_buffers),
+	        cmocka_unit_test(test_consumed_packets_are_reused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

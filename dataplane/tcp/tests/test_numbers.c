@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Numbers that strangers must not guess: RFC 6528, RFC 7323 5.4; and ports, RFC 6056. */
+/* Numbers that attackers must not guess: ISN (RFC 6528), timestamps (RFC 7323 5.4), ports (RFC
+ * 6056). */
 #include <arpa/inet.h>
 
 #include "../arrive.h"
@@ -28,7 +29,7 @@ static struct sy_tuple tuple(uint16_t port)
 	return t;
 }
 
-/* A clock of 4 µs, and for each tuple and secret an offset that says nothing of the others. */
+/* A clock of 4 µs, plus an offset per tuple and secret. */
 static void test_first_number(void **state)
 {
 	struct sy_stack *a = stack_new("one secret"), *b = stack_new("another one");
@@ -38,7 +39,7 @@ static void test_first_number(void **state)
 	assert_int_equal(connection_iss(a, &t), first);
 	stack_time(a, START + 4 * MS);
 	assert_int_equal(connection_iss(a, &t) - first, 1000);
-	stack_time(a, START); /* time does not go back */
+	stack_time(a, START); /* time does not decrease */
 	assert_int_equal(connection_iss(a, &t) - first, 1000);
 	stack_time(b, START + 4 * MS);
 	assert_int_not_equal(connection_iss(a, &t), connection_iss(b, &t));
@@ -61,7 +62,7 @@ static void test_timestamps(void **state)
 	sy_stack_destroy(b);
 }
 
-/* Ephemeral ports do not count up from a known one, and are those that the owner has. */
+/* Ephemeral ports start at random, and are limited to those of the owner. */
 static bool odd(void *owner, const struct sy_tuple *from_peer)
 {
 	return ntohs(from_peer->dport) & 1;
@@ -93,7 +94,7 @@ static void test_ports(void **state)
 	assert_memory_not_equal(port[0], port[1], sizeof(port[0]));
 }
 
-/* CVE-2016-5696: how many challenges all connections get in a second is nothing to count on. */
+/* CVE-2016-5696: the number of challenge ACKs per second is unpredictable. */
 static unsigned challenges_in(struct sy_stack *s, unsigned connections)
 {
 	uint64_t before = s->counters.challenges;
@@ -101,8 +102,8 @@ static unsigned challenges_in(struct sy_stack *s, unsigned connections)
 	for (unsigned i = 0; i < connections; i++) {
 		for (unsigned k = 0; k < 10; k++)
 			arrive_challenge(s, &s->connection[i]);
-		while (s->loose_count > 0)
-			rte_pktmbuf_free(stack_take_loose(s));
+		while (s->control_count > 0)
+			rte_pktmbuf_free(stack_next_control(s));
 	}
 	return (unsigned)(s->counters.challenges - before);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the port does for the stack: checksums of what is sent, and a word on what has come. */
+/* Checksum offload: of transmitted and received packets. */
 #include <rte_ip.h>
 
 #include "script.h"
@@ -32,7 +32,7 @@ static struct rte_mbuf *packet_of(struct sy_stack *s)
 	return m;
 }
 
-/* The port's part: the sum of all, with the pseudo-header's in its place. */
+/* Computes the checksum as the port does. */
 static void port_computes(struct rte_mbuf *m)
 {
 	uint8_t *frame = rte_pktmbuf_mtod(m, uint8_t *);
@@ -47,7 +47,7 @@ static void port_computes(struct rte_mbuf *m)
 	m->ol_flags = 0;
 }
 
-/* SYN, SYN-ACK and the rest, where both sides leave the sum to the port. */
+/* Both sides leave all checksums to the port. */
 static void test_sent(void **state)
 {
 	struct sy_stack *s = stack_open(true, false), *peer = stack_open(true, false);
@@ -89,7 +89,7 @@ static void test_reset(void **state)
 	sy_stack_destroy(peer);
 }
 
-/* The device's word counts, right or wrong; where it says nothing, the stack looks itself. */
+/* The device's result applies, right or wrong; without one, the stack verifies. */
 static void test_received(void **state)
 {
 	static const struct {
@@ -98,7 +98,7 @@ static void test_received(void **state)
 	} all[] = {
 	        {0, false, true},
 	        {0, true, false},
-	        {RTE_MBUF_F_RX_L4_CKSUM_GOOD, true, true}, /* it was not looked at again */
+	        {RTE_MBUF_F_RX_L4_CKSUM_GOOD, true, true}, /* not verified again */
 	        {RTE_MBUF_F_RX_L4_CKSUM_BAD, false, false},
 	        {RTE_MBUF_F_RX_L4_CKSUM_NONE, true, true}, /* unfinished, and yet sound */
 	};
@@ -119,7 +119,8 @@ static void test_received(void **state)
 	}
 }
 
-/* A sender on the same machine has left the sum to a device that is none. On a wire it is wrong. */
+/* A sender on the same host left the checksum to a device that computes none. On a wire it is
+ * wrong. */
 static void test_unfinished(void **state)
 {
 	for (unsigned i = 0; i < 4; i++) {

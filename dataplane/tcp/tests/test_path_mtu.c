@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The size of packets, told by routers or found by probes. */
+/* Path MTU: reported by routers or found by probes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@ static void test_too_big(void **state) /* RFC 1191, 3 and 6.3 */
 	assert_int_equal(path_mtu_probe(&m, 1000 + PATH_MTU_RAISE_MS), 1420);
 }
 
-static void test_old_routers(void **state) /* RFC 1191, 5 and 7.1: they tell no size */
+static void test_old_routers(void **state) /* RFC 1191 5 and 7.1: they report no size */
 {
 	static const uint16_t want[] = {8166, 4352, 2002, 1492, 1006, 576};
 	struct path_mtu m = path_of(9000, true);
@@ -85,7 +85,7 @@ static void test_link_changes(void **state)
 	path_mtu_link(&m, 1400, 0);
 	assert_int_equal(path_mtu_size(&m), 1400);
 	path_mtu_too_big(&m, 1400, 1300, 0);
-	path_mtu_link(&m, 1500, 0); /* what routers told is about the path */
+	path_mtu_link(&m, 1500, 0); /* routers' reports are about the path */
 	assert_int_equal(path_mtu_size(&m), 1300);
 	path_mtu_link(&m, 1280, 0);
 	assert_int_equal(path_mtu_size(&m), 1280);
@@ -93,8 +93,8 @@ static void test_link_changes(void **state)
 
 /* ---- black holes and probes ------------------------------------------------------------------ */
 
-/* Sends what path_mtu asks for over a path that tells nothing, until it asks no more. Returns how
- * many packets were lost. */
+/* Sends the requested probes over a path without ICMP, until there are none. Returns the number of
+ * losses. */
 static unsigned search(struct path_mtu *m, uint16_t path, uint64_t now)
 {
 	unsigned lost = 0;
@@ -200,7 +200,7 @@ static void test_probe_losses(void **state) /* RFC 8899, 5.1.2: MAX_PROBES of ea
 	assert_int_equal(m.lost, 0); /* probes are not the path's fault */
 }
 
-static void test_probe_refused(void **state) /* RFC 8899, 4.6.2: the told size is probed next */
+static void test_probe_refused(void **state) /* RFC 8899 4.6.2: the reported size is probed next */
 {
 	struct path_mtu m = path_of(1500, true);
 	(void)state;
@@ -248,7 +248,7 @@ static void test_every_path(void **state)
 		}
 }
 
-/* Whatever is told, lost and acknowledged: within bounds. */
+/* Random reports, losses and ACKs: sizes stay within bounds. */
 static void test_random(void **state)
 {
 	(void)state;

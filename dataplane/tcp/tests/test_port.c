@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Stacks behind a port of rings, whose worker the test itself turns, with a clock of its own: what
- * a turn sends and receives, and when timers run. */
+/* Stacks behind a port of rings. The test polls the worker, with a virtual clock: what a poll
+ * iteration sends and receives, and when timers run. */
 #include <arpa/inet.h>
 
 #include <rte_ring.h>
@@ -12,7 +12,7 @@
 #include "sy_stack_port.h"
 #include "worker.h"
 
-#define SYNS   1000u /* connections that the application opens at once */
+#define SYNS   1000u /* concurrent connects */
 #define MS     UINT64_C(1000000)
 #define SECOND (1000 * MS)
 
@@ -52,7 +52,7 @@ static void port_start(void)
 	rt = runtime_open(&o);
 	if (sy_stack_port_open(port, rt, &options, &err))
 		fail_msg("%s", err.text);
-	start_ns = sy_clock_ns() + SECOND; /* beyond what the stack has seen */
+	start_ns = sy_clock_ns() + SECOND; /* later than the stack's time */
 	clock_set(start_ns);
 }
 
@@ -66,7 +66,7 @@ static void syns_send(struct sy_stack *s, unsigned count)
 		assert_int_equal(sy_stack_connect(s, &from, &to, 0, rt->worker[0].now_ns, &id), 0);
 }
 
-/* What the port has sent since. */
+/* Counts packets sent since the last call. */
 static unsigned sent(void)
 {
 	struct rte_mbuf *m;
@@ -77,7 +77,7 @@ static unsigned sent(void)
 	return count;
 }
 
-/* A segment that no connection takes: it is answered by a reset. */
+/* A segment without connection, answered by a reset. */
 static struct rte_mbuf *stranger_make(uint16_t sport)
 {
 	struct rte_mbuf *m = rte_pktmbuf_alloc(rt->pool);
@@ -116,8 +116,8 @@ static void stranger(void)
 	stranger_from(4000);
 }
 
-/* What a device has joined, and no buffer holds, comes as it is. */
-static void test_joined_packets_come(void **state)
+/* An LRO packet larger than a buffer is received unchanged. */
+static void test_lro_packets_are_received(void **state)
 {
 	struct sy_worker *w = &rt->worker[0];
 	struct sy_stack *s = sy_stack_port_stack(port, 0);
@@ -141,8 +141,8 @@ static void test_joined_packets_come(void **state)
 	assert_int_equal(sy_stack_counters(s)->malformed, 0);
 }
 
-/* Four bursts at most, then packets are received again; and what is left follows at once. */
-static void test_turns_are_fair(void **state)
+/* Sends at most four bursts, then receives; the rest follows immediately. */
+static void test_polls_send_a_bounded_number(void **state)
 {
 	struct sy_worker *w = &rt->worker[0];
 	struct sy_stack *s = sy_stack_port_stack(port, 0);
@@ -157,7 +157,7 @@ static void test_turns_are_fair(void **state)
 		turns++;
 		assert_int_equal(sy_stack_counters(s)->packets_in, turns);
 		unsigned now = sent();
-		/* the burst that was received has a turn, and the poll has one */
+		/* the received burst and the poll send once each */
 		assert_in_range(now, 1, 2 * 4 * SY_BURST);
 		all += now;
 		if (all < SYNS + turns)
@@ -168,8 +168,8 @@ static void test_turns_are_fair(void **state)
 	assert_false(worker_poll(w));
 }
 
-/* RFC 6298: time-outs run when they are due, not when a round comes. */
-static void test_timers_are_in_time(void **state)
+/* RFC 6298: retransmission timers run on time, not at the next round. */
+static void test_timers_run_between_rounds(void **state)
 {
 	struct sy_worker *w = &rt->worker[0];
 	uint64_t due = sy_stack_wake_ns(w);
@@ -179,7 +179,7 @@ static void test_timers_are_in_time(void **state)
 	clock_set(due - 1);
 	assert_false(worker_poll(w));
 	assert_int_equal(sent(), 0);
-	for (; turns < 300 && sent() == 0; turns++) { /* the wheel may be early, not late */
+	for (; turns < 300 && sent() == 0; turns++) { /* the wheel may fire early, not late */
 		clock_set(sy_stack_wake_ns(w));
 		worker_poll(w);
 	}
@@ -187,8 +187,8 @@ static void test_timers_are_in_time(void **state)
 	assert_in_range(w->now_ns, start_ns + SECOND, start_ns + SECOND + 3 * MS);
 }
 
-/* A worker that was held up finds packets in its ring, and time-outs that would be due. None runs
- * before all that had come is seen: the answer may be among it. */
+/* A stalled worker finds packets in its ring and expired timers. No timer runs before all received
+ * packets are processed: the ACK may be among them. */
 static void test_packets_come_before_timers(void **state)
 {
 	struct sy_worker *w = &rt->worker[0];
@@ -214,7 +214,7 @@ static uint8_t by_port(struct sy_hook_packet *p, const uint8_t *payload)
 	return p->sport == 4001 ? 0 : 7;
 }
 
-/* Whom the next packet that was sent is for. */
+/* Returns the destination port of the next packet. */
 static uint16_t sent_to(void)
 {
 	struct rte_mbuf *m = NULL;
@@ -229,16 +229,16 @@ static uint16_t sent_to(void)
 	return dport;
 }
 
-/* With a packet hook the driver's ring is emptied before any packet is taken: what is most urgent
- * may be the last one. */
-static void test_the_last_one_may_be_first(void **state)
+/* With a packet hook, the driver's ring is drained before processing: its last packet may be the
+ * most urgent. */
+static void test_ring_is_drained_before_processing(void **state)
 {
 	struct sy_worker *w = &rt->worker[0];
 	struct sy_stack *s = sy_stack_port_stack(port, 0);
 	int hook = sy_hooks_load(sy_stack_hooks(s), "port",
 	                         &(struct sy_hook_source){.packet = by_port}, NULL);
 
-	clock_set(w->now_ns + 1000 * SECOND); /* what earlier tests have left is over */
+	clock_set(w->now_ns + 1000 * SECOND); /* expires the state of earlier tests */
 	worker_poll(w);
 	sent();
 	assert_int_equal(sy_stack_packet_hook(s, (unsigned)hook), 0);
@@ -248,23 +248,23 @@ static void test_the_last_one_may_be_first(void **state)
 	stranger_from(4001);
 	for (unsigned i = 0; i < 3; i++) { /* full bursts: there may be more */
 		assert_true(worker_poll(w));
-		assert_int_equal(sy_stack_waiting(s), (i + 1) * SY_BURST);
+		assert_int_equal(sy_stack_queued(s), (i + 1) * SY_BURST);
 		assert_int_equal(sent(), 0);
 	}
 	assert_true(worker_poll(w));
-	assert_int_equal(sy_stack_waiting(s), 3 * SY_BURST + 1 - 8);
+	assert_int_equal(sy_stack_queued(s), 3 * SY_BURST + 1 - 8);
 	assert_int_equal(sent_to(), 4001);
 	assert_int_equal(sent(), 7);
 	assert_true(sy_stack_wake_ns(w) <= w->now_ns); /* it does not sleep */
 	for (unsigned left = 3 * SY_BURST - 7; left > 0; left -= left < 8 ? left : 8)
 		assert_true(worker_poll(w));
-	assert_int_equal(sy_stack_waiting(s), 0);
+	assert_int_equal(sy_stack_queued(s), 0);
 	assert_int_equal(sent(), 3 * SY_BURST - 7);
 	sy_stack_packet_hook(s, SY_HOOK_NONE);
 }
 
-/* But not for ever: a driver that always has more does not keep the stack from working. */
-static void test_sorting_ends(void **state)
+/* Draining is bounded: a driver with endless packets does not starve the stack. */
+static void test_draining_is_bounded(void **state)
 {
 	struct sy_worker *w = &rt->worker[0];
 	struct sy_stack *s = sy_stack_port_stack(port, 0);
@@ -279,7 +279,7 @@ static void test_sorting_ends(void **state)
 	}
 	assert_in_range(turns, 30, 34);
 	sy_stack_packet_hook(s, SY_HOOK_NONE);
-	while (sy_stack_waiting(s) > 0) {
+	while (sy_stack_queued(s) > 0) {
 		worker_poll(w);
 		sent();
 	}
@@ -300,7 +300,7 @@ static unsigned pieces_sent(void)
 	return pieces;
 }
 
-/* The worker and whoever is behind the port's rings have nothing more to say. */
+/* Exchanges packets until both are idle. */
 static void peer_settle(struct sy_stack *peer)
 {
 	struct sy_worker *w = &rt->worker[0];
@@ -317,7 +317,7 @@ static void peer_settle(struct sy_stack *peer)
 	}
 }
 
-/* A connection that may send all, in segments of four pieces. */
+/* A connection with a large window and segments of four pieces. */
 static struct sy_stack *peer_open(struct sy_stack *s, sy_stack_id *id)
 {
 	struct sy_stack_endpoint from = {.addr = addr("10.0.0.1")},
@@ -333,22 +333,22 @@ static struct sy_stack *peer_open(struct sy_stack *s, sy_stack_id *id)
 	sy_stack_round(&rt->worker[0]);
 	peer_settle(peer);
 	s->options.tso.ipv4 = true;
-	s->large_most = 4 * MSS;
+	s->max_large = 4 * MSS;
 	sy_stack_set(s, *id, SY_STACK_SEND_BYTES, 1 << 21, now);
 	connection_of(s, *id)->congestion.window = 4000000;
 	connection_of(s, *id)->snd_wnd = 4000000;
 	return peer;
 }
 
-/* A turn ends by what is copied: pieces count, not packets. */
-static void test_pieces_count(void **state)
+/* The limit counts TSO pieces, not packets. */
+static void test_tso_pieces_count(void **state)
 {
 	static const uint8_t bytes[1500000];
 	struct sy_worker *w = &rt->worker[0];
 	struct sy_stack *s = sy_stack_port_stack(port, 0), *peer;
 	sy_stack_id id;
 
-	clock_set(w->now_ns + 1000 * SECOND); /* what earlier tests have left is over */
+	clock_set(w->now_ns + 1000 * SECOND); /* expires the state of earlier tests */
 	worker_poll(w);
 	sent();
 	peer = peer_open(s, &id);
@@ -367,12 +367,12 @@ static void test_pieces_count(void **state)
 	sy_stack_destroy(peer);
 }
 
-/* Nor is a burst of the largest ones a turn, but the pieces of four bursts and what the last one
- * has: who else waits for the worker waits no longer than before. */
-static void test_large_bursts_end(void **state)
+/* A poll iteration sends the pieces of four bursts plus the rest of the last segment, even with the
+ * largest segments. */
+static void test_large_bursts_are_bounded(void **state)
 {
 	static const uint8_t bytes[1500000];
-	const unsigned large = 44, most = 4 * SY_BURST + large - 1;
+	const unsigned large = 44, max = 4 * SY_BURST + large - 1;
 	struct sy_worker *w = &rt->worker[0];
 	struct sy_stack *s = sy_stack_port_stack(port, 0), *peer;
 	const struct sy_stack_counters *c = sy_stack_counters(s);
@@ -380,19 +380,19 @@ static void test_large_bursts_end(void **state)
 	unsigned turns = 0;
 	sy_stack_id id;
 
-	clock_set(w->now_ns + 1000 * SECOND); /* what earlier tests have left is over */
+	clock_set(w->now_ns + 1000 * SECOND); /* expires the state of earlier tests */
 	worker_poll(w);
 	sent();
 	peer = peer_open(s, &id);
-	s->large_most = large * MSS;
+	s->max_large = large * MSS;
 	assert_int_equal(sy_stack_send(s, id, bytes, sizeof(bytes), 0, w->now_ns), sizeof(bytes));
 	while (c->tso_pieces - begun < sizeof(bytes) / MSS) {
 		assert_true(turns++ < 8);
 		before = c->tso_pieces;
 		sy_stack_round(w);
-		assert_in_range(c->tso_pieces - before, 1, most);
+		assert_in_range(c->tso_pieces - before, 1, max);
 		in = c->packets_in;
-		stranger(); /* is received while the rest waits */
+		stranger(); /* received while the rest is pending */
 		worker_poll(w);
 		assert_int_equal(c->packets_in, in + 1);
 		sent();
@@ -422,14 +422,14 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_turns_are_fair),
-	        cmocka_unit_test(test_timers_are_in_time),
+	        cmocka_unit_test(test_polls_send_a_bounded_number),
+	        cmocka_unit_test(test_timers_run_between_rounds),
 	        cmocka_unit_test(test_packets_come_before_timers),
-	        cmocka_unit_test(test_the_last_one_may_be_first),
-	        cmocka_unit_test(test_sorting_ends),
-	        cmocka_unit_test(test_joined_packets_come),
-	        cmocka_unit_test(test_pieces_count),
-	        cmocka_unit_test(test_large_bursts_end),
+	        cmocka_unit_test(test_ring_is_drained_before_processing),
+	        cmocka_unit_test(test_draining_is_bounded),
+	        cmocka_unit_test(test_lro_packets_are_received),
+	        cmocka_unit_test(test_tso_pieces_count),
+	        cmocka_unit_test(test_large_bursts_are_bounded),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

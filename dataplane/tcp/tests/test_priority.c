@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a stack makes of hooks, in virtual time: the driver's step and the transport's. What comes
- * of them is test_priority_events.c. */
+/* Hooks in the stack, in virtual time: on received packets and on segments. Events:
+ * test_priority_events.c. */
 #include "labels.h"
 
 /* ---- hooks ----------------------------------------------------------------------------------- */
@@ -49,12 +49,12 @@ static uint8_t follows(struct sy_hook_segment *s, const uint8_t *payload)
 
 /* ---- the driver's step ----------------------------------------------------------------------- */
 
-static void test_without_a_hook_nothing_waits(void **state)
+static void test_without_a_hook_nothing_is_queued(void **state)
 {
 	pair_connect(1);
 	send_label(0, 7);
-	assert_int_equal(sy_stack_waiting(pair.server), 0);
-	assert_false(sy_stack_levels_used(pair.server));
+	assert_int_equal(sy_stack_queued(pair.server), 0);
+	assert_false(sy_stack_has_packet_hook(pair.server));
 	pair_event(ALL, 0, SY_USUAL);
 }
 
@@ -67,13 +67,13 @@ static void test_urgent_packets_are_taken_first(void **state)
 	send_label(0, 7);
 	send_label(1, 4);
 	send_label(2, 0);
-	assert_int_equal(sy_stack_waiting(pair.server), 3);
+	assert_int_equal(sy_stack_queued(pair.server), 3);
 	pair_event(ALL, -1, 0);
-	assert_int_equal(sy_stack_take(pair.server, 1, pair.now), 2);
+	assert_int_equal(sy_stack_process(pair.server, 1, pair.now), 2);
 	pair_event(ALL, 2, 0);
-	assert_int_equal(sy_stack_take(pair.server, 1, pair.now), 1);
+	assert_int_equal(sy_stack_process(pair.server, 1, pair.now), 1);
 	pair_event(ALL, 1, 4);
-	assert_int_equal(sy_stack_take(pair.server, 1, pair.now), 0);
+	assert_int_equal(sy_stack_process(pair.server, 1, pair.now), 0);
 	pair_event(ALL, 0, 7);
 	sy_stack_levels(pair.server, &levels);
 	assert_int_equal(levels.taken[0], 1);
@@ -82,8 +82,8 @@ static void test_urgent_packets_are_taken_first(void **state)
 	assert_int_equal(levels.events[7], 1);
 }
 
-/* What is due is due at once, so that nobody sleeps. */
-static void test_waiting_packets_are_due(void **state)
+/* Queued packets make the next deadline immediate, so the worker does not sleep. */
+static void test_queued_packets_are_due(void **state)
 {
 	pair_connect(1);
 	label_hook();
@@ -93,16 +93,16 @@ static void test_waiting_packets_are_due(void **state)
 	assert_true(sy_stack_advance(pair.server, pair.now) > pair.now);
 }
 
-/* The application reads from it: others wait for what it has unread from then on. */
+/* The application reads from it: its unread data delays others from now on. */
 static void known(unsigned i)
 {
 	send_label(i, 1);
-	sy_stack_take(pair.server, 32, pair.now);
+	sy_stack_process(pair.server, 32, pair.now);
 	pair_read(i, 2);
 }
 
-/* While something urgent is unread, only some of the others are taken in a turn. */
-static void test_others_wait_for_what_is_urgent(void **state)
+/* While urgent data is unread, only some other packets are processed per poll iteration. */
+static void test_unread_urgent_data_delays_others(void **state)
 {
 	pair_connect(40);
 	label_hook();
@@ -110,16 +110,15 @@ static void test_others_wait_for_what_is_urgent(void **state)
 	for (unsigned i = 1; i < 40; i++)
 		send_label(i, 6);
 	send_label(0, 1);
-	assert_int_equal(sy_stack_take(pair.server, 1, pair.now), 39);
-	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 37);
-	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 35);
+	assert_int_equal(sy_stack_process(pair.server, 1, pair.now), 39);
+	assert_int_equal(sy_stack_process(pair.server, 32, pair.now), 37);
+	assert_int_equal(sy_stack_process(pair.server, 32, pair.now), 35);
 	pair_read(0, 2);
-	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 3);
+	assert_int_equal(sy_stack_process(pair.server, 32, pair.now), 3);
 }
 
-/* What nobody reads holds the others up for 16 turns; what comes after it, for as long as it is
- * unread. */
-static void test_nobody_waits_for_what_is_left(void **state)
+/* Unread data delays others for 16 poll iterations; later data likewise until it is read. */
+static void test_unread_data_delays_for_a_bounded_time(void **state)
 {
 	unsigned before;
 
@@ -128,26 +127,25 @@ static void test_nobody_waits_for_what_is_left(void **state)
 	known(0);
 	known(1);
 	send_label(0, 1);
-	sy_stack_take(pair.server, 32, pair.now);
+	sy_stack_process(pair.server, 32, pair.now);
 	for (unsigned turn = 0; turn < 16; turn++) {
 		for (unsigned i = 2; i < 5; i++)
 			send_label(i, 6);
-		before = sy_stack_waiting(pair.server);
-		assert_int_equal(sy_stack_take(pair.server, 32, pair.now), before - 2);
+		before = sy_stack_queued(pair.server);
+		assert_int_equal(sy_stack_process(pair.server, 32, pair.now), before - 2);
 		pair_bring(pair.server, pair.client); /* acknowledgements */
 	}
-	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 0);
+	assert_int_equal(sy_stack_process(pair.server, 32, pair.now), 0);
 	send_label(1, 1);
 	for (unsigned i = 7; i < 17; i++)
 		send_label(i, 6);
-	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 8);
+	assert_int_equal(sy_stack_process(pair.server, 32, pair.now), 8);
 	pair_read(1, 2);
-	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 0);
+	assert_int_equal(sy_stack_process(pair.server, 32, pair.now), 0);
 }
 
-/* A peer can open connections again and again, and send something urgent on each, that nobody reads
- * or accepts. */
-static void test_nobody_waits_for_strangers(void **state)
+/* Peers that open connections and send urgent data that is never read or accepted delay nothing. */
+static void test_unaccepted_connections_delay_nothing(void **state)
 {
 	pair_connect(60);
 	label_hook();
@@ -156,20 +154,20 @@ static void test_nobody_waits_for_strangers(void **state)
 		send_label(i, 0);
 		for (unsigned k = 30; k < 50; k++)
 			send_label(k, 6);
-		assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 0);
+		assert_int_equal(sy_stack_process(pair.server, 32, pair.now), 0);
 		pair_bring(pair.server, pair.client);
 	}
-	send_label(0, 1); /* it is told of this first as ever */
+	send_label(0, 1); /* its event still comes first */
 	for (unsigned k = 30; k < 50; k++)
 		send_label(k, 6);
-	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 18);
-	pair_read(1, 2); /* a stranger no more, but with nothing unread */
+	assert_int_equal(sy_stack_process(pair.server, 32, pair.now), 18);
+	pair_read(1, 2); /* known, but without unread data */
 	pair_read(0, 2);
-	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 0);
+	assert_int_equal(sy_stack_process(pair.server, 32, pair.now), 0);
 	send_label(1, 0);
 	for (unsigned k = 30; k < 50; k++)
 		send_label(k, 6);
-	assert_int_equal(sy_stack_take(pair.server, 32, pair.now), 18);
+	assert_int_equal(sy_stack_process(pair.server, 32, pair.now), 18);
 }
 
 static void test_hooks_are_swapped_live(void **state)
@@ -179,17 +177,17 @@ static void test_hooks_are_swapped_live(void **state)
 	send_label(0, 7);
 	sy_stack_packet_hook(pair.server, SY_HOOK_NONE);
 	send_label(0, 6); /* must not overtake */
-	assert_int_equal(sy_stack_waiting(pair.server), 2);
-	assert_true(sy_stack_levels_used(pair.server));
+	assert_int_equal(sy_stack_queued(pair.server), 2);
+	assert_true(sy_stack_has_packet_hook(pair.server));
 	pair_settle();
-	assert_false(sy_stack_levels_used(pair.server));
+	assert_false(sy_stack_has_packet_hook(pair.server));
 	send_label(0, 5);
-	assert_int_equal(sy_stack_waiting(pair.server), 0);
+	assert_int_equal(sy_stack_queued(pair.server), 0);
 	assert_int_equal(sy_stack_counters(pair.server)->out_of_order, 0);
 	pair_read(0, 6);
 }
 
-/* Without hooks nothing has a level any more; with them again, what was there is usual. */
+/* Without hooks there are no levels; with hooks again, existing data is SY_USUAL. */
 static void test_hooks_come_and_go(void **state)
 {
 	struct sy_stack_levels levels;
@@ -204,16 +202,16 @@ static void test_hooks_come_and_go(void **state)
 		send_label(1, 1);
 		pair_settle();
 		assert_int_equal(sy_stack_level(pair.server, pair.to[1]), 1);
-		send_label(2, 0); /* waits yet: what waits has its level, and then all ends */
+		send_label(2, 0); /* queued packets keep their level */
 		sy_stack_packet_hook(pair.server, SY_HOOK_NONE);
 		assert_non_null(pair.server->ranked);
-		sy_stack_take(pair.server, 32, pair.now);
+		sy_stack_process(pair.server, 32, pair.now);
 		assert_null(pair.server->ranked);
 		sy_stack_levels(pair.server, &levels);
 		for (unsigned i = 0; i < SY_PRIORITIES; i++)
 			assert_int_equal(levels.unread[i], 0);
 		assert_int_equal(sy_stack_level(pair.server, pair.to[1]), SY_USUAL);
-		/* All three are told of, and what comes now as well. */
+		/* All three have events, and new data as well. */
 		send_label(3, 7);
 		pair_read(2, 2);
 		for (unsigned i = 0; i < 4; i++) {
@@ -241,7 +239,7 @@ static void test_hooks_come_and_go(void **state)
 		assert_int_equal(info.unread, 0);
 		pair_settle();
 	}
-	/* A hook of a connection's own stays: nobody looks for the last of these. */
+	/* A connection's own hook keeps levels in use. */
 	sy_stack_segment_hook(pair.server, pair.to[0], two);
 	sy_stack_segment_hook(pair.server, pair.to[0], SY_HOOK_NONE);
 	assert_non_null(pair.server->ranked);
@@ -261,7 +259,7 @@ static struct rte_mbuf *segment_of(const char *bytes)
 	return m;
 }
 
-/* Its buffer has the level of whoever had it last. */
+/* A reused buffer has a stale level. */
 static void test_out_of_order_before_a_hook(void **state)
 {
 	unsigned hook = pair_segment_hook("nothing", says_nothing);
@@ -281,22 +279,22 @@ static void test_out_of_order_before_a_hook(void **state)
 static void test_lowest_level_is_dropped(void **state)
 {
 	struct sy_stack_levels levels;
-	unsigned most;
+	unsigned max;
 
 	pair_close();
 	pair_open(pair_few());
 	pair_connect(PAIR_MOST);
 	label_hook();
 	sy_stack_levels(pair.server, &levels);
-	most = levels.most; /* a quarter of the driver's packets */
-	assert_int_equal(most, 319 / 4);
-	for (unsigned i = 0; i < most; i++)
+	max = levels.max; /* a quarter of the driver's packets */
+	assert_int_equal(max, 319 / 4);
+	for (unsigned i = 0; i < max; i++)
 		send_label(1 + i % (PAIR_MOST - 1), 6);
 	for (unsigned i = 0; i < 8; i++)
 		send_label(0, 1);
 	sy_stack_levels(pair.server, &levels);
 	assert_int_equal(levels.waiting[1], 8);
-	assert_int_equal(levels.waiting[6], most - 8);
+	assert_int_equal(levels.waiting[6], max - 8);
 	assert_int_equal(levels.dropped[6], 8);
 	assert_int_equal(levels.dropped[1], 0);
 	assert_int_equal(sy_stack_counters(pair.server)->level_full, 8);
@@ -312,7 +310,7 @@ static void expect_level(unsigned i, unsigned level)
 	pair_read(i, 2);
 }
 
-static void test_whose_hook(void **state)
+static void test_hooks_by_connection(void **state)
 {
 	unsigned one = pair_segment_hook("one", always_1), two = pair_segment_hook("two", always_2);
 
@@ -326,13 +324,13 @@ static void test_whose_hook(void **state)
 	expect_level(0, SY_USUAL);
 	sy_stack_segment_hook(pair.server, pair.to[0], SY_HOOK_NONE);
 	expect_level(0, 1);
-	sy_hooks_remove(sy_stack_hooks(pair.server), one); /* in use: it says nothing any more */
+	sy_hooks_remove(sy_stack_hooks(pair.server), one); /* a removed hook keeps the level */
 	expect_level(0, SY_USUAL);
 	assert_int_equal(sy_stack_segment_hook(pair.server, 77, two), -EBADF);
 	assert_int_equal(sy_stack_segment_hook(pair.server, pair.to[0], SY_HOOKS + 1), -EINVAL);
 }
 
-static void test_listeners_hand_it_down(void **state)
+static void test_connections_inherit_hooks(void **state)
 {
 	unsigned one = pair_segment_hook("one", always_1);
 
@@ -355,7 +353,7 @@ static void test_become(void **state)
 	expect_level(1, 3); /* of this connection alone */
 }
 
-/* And it stays when the stack's hook, from which it came, is gone. */
+/* It stays when the stack's hook that set it is removed. */
 static void test_become_stays(void **state)
 {
 	successor = pair_segment_hook("two", always_2);
@@ -368,7 +366,7 @@ static void test_become_stays(void **state)
 	expect_level(0, 2);
 }
 
-/* Nobody is asked any more: nothing has a level. */
+/* No hook is in use: no levels. */
 static void test_off(void **state)
 {
 	pair_connect(1);
@@ -379,7 +377,7 @@ static void test_off(void **state)
 	expect_level(0, SY_USUAL);
 }
 
-static void test_what_a_segment_hook_sees(void **state)
+static void test_segment_context(void **state)
 {
 	pair_connect(1);
 	label_hook();
@@ -408,7 +406,7 @@ static void test_what_a_segment_hook_sees(void **state)
 	assert_int_equal(seen.age_ms, 25);
 }
 
-/* In the order of the bytes, each once, whatever the order of packets is. */
+/* In stream order, each byte once, whatever the packets' order. */
 static void test_segments_are_seen_in_order(void **state)
 {
 	struct rte_mbuf *m[3];
@@ -422,7 +420,7 @@ static void test_segments_are_seen_in_order(void **state)
 	seen = (struct sy_hook_segment){.received = 99};
 	sy_stack_receive(pair.server, &m[2], 1, pair.now);
 	sy_stack_receive(pair.server, &m[1], 1, pair.now);
-	assert_int_equal(seen.received, 99); /* nobody was asked */
+	assert_int_equal(seen.received, 99); /* no hook ran */
 	sy_stack_receive(pair.server, &m[0], 1, pair.now);
 	assert_int_equal(seen.received, 4);
 	assert_int_equal(seen.packet.head[0], 2);
@@ -442,20 +440,20 @@ static void test_private_area(void **state)
 	sy_stack_segment_hook(pair.server, pair.to[0], pair_segment_hook("counts", counts));
 	expect_level(0, SY_USUAL);
 	expect_level(0, SY_USUAL);
-	own = sy_stack_own(pair.server, pair.to[0]);
+	own = sy_stack_private_area(pair.server, pair.to[0]);
 	assert_int_equal((uintptr_t)own % SY_CACHE_LINE, 0);
 	assert_int_equal(own[0], 2);
 	own[0] = 40;
 	expect_level(0, SY_USUAL);
 	assert_int_equal(own[0], 41);
 	sy_stack_segment_hook(pair.server, pair.to[1], pair_segment_hook("follows", follows));
-	memcpy(sy_stack_own(pair.server, pair.to[1]), &pointer, sizeof(pointer));
+	memcpy(sy_stack_private_area(pair.server, pair.to[1]), &pointer, sizeof(pointer));
 	expect_level(1, 5);
 	level = 0;
 	expect_level(1, 0);
 	sy_stack_levels(pair.server, &levels);
 	assert_int_equal(levels.own, 2);
-	assert_null(sy_stack_own(pair.server, 77));
+	assert_null(sy_stack_private_area(pair.server, 77));
 	/* the next one's is new */
 	sy_stack_abort(pair.server, pair.to[1], pair.now);
 	pair_settle();
@@ -463,7 +461,7 @@ static void test_private_area(void **state)
 	sy_stack_levels(pair.server, &levels);
 	assert_int_equal(levels.own, 1);
 	pair.to[1] = pair.from[1] = 0;
-	uint8_t *other = sy_stack_own(pair.server, pair.to[0]);
+	uint8_t *other = sy_stack_private_area(pair.server, pair.to[0]);
 	assert_ptr_equal(other, own);
 }
 
@@ -472,21 +470,21 @@ static void test_private_area(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        PAIR_TEST(without_a_hook_nothing_waits),
+	        PAIR_TEST(without_a_hook_nothing_is_queued),
 	        PAIR_TEST(urgent_packets_are_taken_first),
-	        PAIR_TEST(waiting_packets_are_due),
-	        PAIR_TEST(others_wait_for_what_is_urgent),
-	        PAIR_TEST(nobody_waits_for_what_is_left),
-	        PAIR_TEST(nobody_waits_for_strangers),
+	        PAIR_TEST(queued_packets_are_due),
+	        PAIR_TEST(unread_urgent_data_delays_others),
+	        PAIR_TEST(unread_data_delays_for_a_bounded_time),
+	        PAIR_TEST(unaccepted_connections_delay_nothing),
 	        PAIR_TEST(hooks_are_swapped_live),
 	        PAIR_TEST(hooks_come_and_go),
 	        PAIR_TEST(out_of_order_before_a_hook),
-	        PAIR_TEST(whose_hook),
-	        PAIR_TEST(listeners_hand_it_down),
+	        PAIR_TEST(hooks_by_connection),
+	        PAIR_TEST(connections_inherit_hooks),
 	        PAIR_TEST(become),
 	        PAIR_TEST(become_stays),
 	        PAIR_TEST(off),
-	        PAIR_TEST(what_a_segment_hook_sees),
+	        PAIR_TEST(segment_context),
 	        PAIR_TEST(segments_are_seen_in_order),
 	        PAIR_TEST(private_area),
 	        PAIR_TEST(lowest_level_is_dropped),

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What comes of levels, in virtual time: which connection the application is told of first, and
- * whose answers leave first. */
+/* Effects of levels, in virtual time: order of events and of transmission. */
 #include "labels.h"
 
 /* ---- the level of what is unread ------------------------------------------------------------- */
 
-/* Packets of their own: not copied behind one another. */
+/* Large enough not to be merged. */
 static void send_large(unsigned i, unsigned level)
 {
 	uint8_t bytes[1200] = {0};
@@ -22,7 +21,7 @@ static void test_level_of_unread(void **state)
 
 	pair_connect(1);
 	label_hook();
-	/* They rise in the driver's levels unless they are taken one by one. */
+	/* Process one by one; queued packets of a flow would be raised. */
 	for (unsigned i = 0; i < SY_ARRAY_LEN(order); i++)
 		send_large(0, order[i]);
 	for (unsigned i = 0; i <= SY_ARRAY_LEN(order); i++) {
@@ -52,7 +51,7 @@ static void test_events_by_level(void **state)
 	send_settled(2, 5);
 	send_settled(3, 2);
 	send_settled(4, 6);
-	send_settled(4, 1); /* has become more urgent: a new place, and one event */
+	send_settled(4, 1); /* became more urgent: moved, still one event */
 	pair_event(1u << 3 | 1, -1, 0);
 	pair_event(1u << 5 | 1u << 7, 2, 5);
 	pair_event(ALL, 4, 1);
@@ -62,8 +61,8 @@ static void test_events_by_level(void **state)
 	pair_event(ALL, -1, 0);
 }
 
-/* Whoever is read before its event is fetched is fetched as what it is then. */
-static void test_event_of_what_was_read(void **state)
+/* Reading before the event is fetched updates the event. */
+static void test_read_before_fetch_updates_the_event(void **state)
 {
 	pair_connect(2);
 	label_hook();
@@ -99,7 +98,7 @@ static void test_shares(void **state)
 
 	pair_connect(2);
 	label_hook();
-	assert_int_equal(shares_count(6, 1, 100), 0); /* starves: nobody gave it a share */
+	assert_int_equal(shares_count(6, 1, 100), 0); /* starves: it has no share */
 	assert_int_equal(sy_stack_shares(pair.server, much), -EINVAL);
 	assert_int_equal(sy_stack_shares(pair.server, fifth), 0);
 	assert_in_range(shares_count(6, 1, 100), 19, 21);
@@ -107,7 +106,7 @@ static void test_shares(void **state)
 
 /* ---- what is sent ---------------------------------------------------------------------------- */
 
-/* The connection of the next packet that the server sends; PAIR_MOST: nothing, or none of them. */
+/* Returns the connection of the server's next packet; PAIR_MOST: none. */
 static unsigned next_sent(void)
 {
 	struct rte_mbuf *m;
@@ -124,7 +123,7 @@ static unsigned next_sent(void)
 	return i;
 }
 
-/* The server has more for it than its congestion window lets go. */
+/* Queues more than the congestion window permits. */
 static void answer(unsigned i)
 {
 	static const uint8_t bytes[40000];
@@ -132,8 +131,8 @@ static void answer(unsigned i)
 	assert_true(sy_stack_send(pair.server, pair.to[i], bytes, sizeof(bytes), 0, pair.now) > 0);
 }
 
-/* An answer is as urgent as its request, also where others' are waiting to be sent. */
-static void test_urgent_answers_leave_first(void **state)
+/* A response has its request's level, even with others queued. */
+static void test_urgent_responses_leave_first(void **state)
 {
 	unsigned sent, others = 0;
 
@@ -147,12 +146,12 @@ static void test_urgent_answers_leave_first(void **state)
 	}
 	for (unsigned i = 0; i < 12; i++)
 		answer(i);
-	for (unsigned i = 0; i < 10; i++) /* one becomes urgent while it waits */
+	for (unsigned i = 0; i < 10; i++) /* one becomes urgent while queued */
 		sent = next_sent();
 	assert_int_equal(sent, 11);
 	send_label(10, 0);
 	pair_bring(pair.client, pair.server);
-	sy_stack_take(pair.server, 32, pair.now);
+	sy_stack_process(pair.server, 32, pair.now);
 	assert_int_equal(next_sent(), 10);
 	pair_read(10, 2);
 	while ((sent = next_sent()) == 10 || sent == 11)
@@ -162,8 +161,8 @@ static void test_urgent_answers_leave_first(void **state)
 	pair_settle();
 }
 
-/* But those that are less urgent have a turn now and then. */
-static void test_answers_do_not_starve(void **state)
+/* Less urgent connections send now and then. */
+static void test_responses_do_not_starve(void **state)
 {
 	unsigned first = 0, count = 0;
 
@@ -189,7 +188,7 @@ static void test_answers_do_not_starve(void **state)
 }
 
 /* With one SO_PRIORITY for all, levels do not order what is sent: the baseline LNS. */
-static void test_one_band_sends_as_it_comes(void **state)
+static void test_one_band_is_fifo(void **state)
 {
 	pair_connect(3);
 	label_hook();
@@ -206,8 +205,7 @@ static void test_one_band_sends_as_it_comes(void **state)
 	pair_settle();
 }
 
-/* SO_PRIORITY, with the bands of Linux' queues. Without hooks too, and changed while something
- * waits. */
+/* SO_PRIORITY by Linux' bands, also without hooks, and changed while queued. */
 static void test_bands(void **state)
 {
 	static const unsigned priority[] = {1, 0, 4, 6, 2, 0};
@@ -229,7 +227,7 @@ static void test_bands(void **state)
 	assert_int_equal(next_sent(), 0);
 	assert_int_equal(next_sent(), 4);
 	pair_settle();
-	/* a listener's is handed down */
+	/* inherited from the listener */
 	pair_close();
 	pair_open(NULL);
 	sy_stack_set(pair.server, pair.listener, SY_STACK_PRIORITY, 6, pair.now);
@@ -244,11 +242,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        PAIR_TEST(level_of_unread),
 	        PAIR_TEST(events_by_level),
-	        PAIR_TEST(urgent_answers_leave_first),
-	        PAIR_TEST(answers_do_not_starve),
-	        PAIR_TEST(one_band_sends_as_it_comes),
+	        PAIR_TEST(urgent_responses_leave_first),
+	        PAIR_TEST(responses_do_not_starve),
+	        PAIR_TEST(one_band_is_fifo),
 	        PAIR_TEST(bands),
-	        PAIR_TEST(event_of_what_was_read),
+	        PAIR_TEST(read_before_fetch_updates_the_event),
 	        PAIR_TEST(shares),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whatever levels packets get, each connection's bytes come in their order (docs/design/
- * 0045-priorities.md, "The driver's step, and a flow's order"). */
+/* Levels do not reorder a connection's bytes (docs/design/0045-priorities.md, "The driver's step,
+ * and a flow's order"). */
 #include "pair.h"
 
 static uint8_t at_random(struct sy_hook_packet *p, const uint8_t *payload)
@@ -41,9 +41,9 @@ static void flow_read(unsigned i, uint32_t *read)
 	*read += got > 0 ? (uint32_t)got : 0;
 }
 
-/* A schedule: whatever levels the packets get and however many are taken in a turn, each byte comes
- * in its place. Returns how many packets found no place. */
-static uint64_t schedule(unsigned seed, unsigned most)
+/* Random levels and batch sizes: each byte arrives in order. Returns the number of dropped packets.
+ */
+static uint64_t schedule(unsigned seed, unsigned max)
 {
 	uint32_t written[FLOWS] = {0}, read[FLOWS] = {0};
 	struct sy_stack_levels levels;
@@ -58,7 +58,7 @@ static uint64_t schedule(unsigned seed, unsigned most)
 		flow_write(i, &written[i]);
 		if (random_below(3) == 0)
 			pair_bring(pair.client, pair.server);
-		sy_stack_take(pair.server, random_below(most), pair.now);
+		sy_stack_process(pair.server, random_below(max), pair.now);
 		i = random_below(FLOWS);
 		if (read[i] < BYTES) {
 			flow_read(i, &read[i]);
@@ -79,7 +79,7 @@ static uint64_t schedule(unsigned seed, unsigned most)
 	return levels.dropped[0];
 }
 
-/* And nothing looks like loss: no segment is out of order, no acknowledgement a duplicate. */
+/* And without apparent loss: no segment out of order, no duplicate ACK. */
 static void test_flows_keep_their_order(void **state)
 {
 	for (unsigned seed = 1; seed <= 40; seed++) {
@@ -92,7 +92,7 @@ static void test_flows_keep_their_order(void **state)
 	}
 }
 
-/* Also while packets are dropped, and sent again. */
+/* Also while packets are dropped and retransmitted. */
 static void test_bytes_survive_drops(void **state)
 {
 	uint64_t dropped = 0;

@@ -24,7 +24,7 @@ static void test_rack_by_time(void **state) /* RFC 8985, 6.2, step 5, without a 
 	(void)state;
 	o->now = 1105 * MS;
 	sender_sack(o, 1, 6, 7); /* sent at 1005: rtt 100 ms */
-	/* One segment is no evidence: min_RTT / 4 is given to the others. */
+	/* One segment is no evidence: the others get min_RTT / 4. */
 	assert_int_equal(sender_detect(o, false), 0);
 	assert_int_equal(o->look, 1000 * MS + 100 * MS + 25 * MS);
 	o->now = o->look;
@@ -56,7 +56,7 @@ static void test_rack_lost_retransmission(void **state) /* RFC 8985, 3.1 */
 	o->now = 1104 * MS;
 	sender_sack(o, 1, 2, 5);
 	sender_detect(o, true);
-	sender_again(o, 1); /* and again lost */
+	sender_again(o, 1); /* lost again */
 	o->now += MS;
 	assert_true(sent_add(&o->s, &o->pool, MSS, o->now)); /* 6 */
 	assert_int_equal(sender_detect(o, true), 0);
@@ -93,7 +93,7 @@ static void test_rack_reordering(void **state) /* RFC 8985, 6.2, step 3 */
 	o->now = 1105 * MS;
 	sender_sack(o, 1, 5, 6);
 	assert_false(o->s.reordered);
-	sender_sack(o, 1, 3, 4); /* never sent again, and after a later one */
+	sender_sack(o, 1, 3, 4); /* not retransmitted, and after a later one */
 	assert_true(o->s.reordered);
 	/* Now the window counts, in recovery and after three as well. */
 	sender_sack(o, 1, 5, 9);
@@ -192,7 +192,7 @@ static void test_probe_wait(void **state) /* RFC 8985, 7.2 */
 	rtt_init(&o->rtt);
 	assert_int_equal(sent_probe_wait(&o->s, &o->rtt, MSS, 25000), 1000 * MS);
 	o = sender_new(4);
-	sender_sack(o, 1, 3, 4); /* SACKs: RACK takes care */
+	sender_sack(o, 1, 3, 4); /* SACKs: RACK applies */
 	assert_int_equal(sent_probe_wait(&o->s, &o->rtt, MSS, 25000), 0);
 	o = sender_new(0);
 	assert_int_equal(sent_probe_wait(&o->s, &o->rtt, MSS, 25000), 0);
@@ -207,7 +207,7 @@ static struct sender *sender_probing(bool again)
 	assert_int_equal(from, segment(4));
 	assert_int_equal(to, segment(5));
 	if (again)
-		sent_again(&o->s, &o->pool, from, to, o->now);
+		sent_retransmitted(&o->s, &o->pool, from, to, o->now);
 	else
 		assert_true(sent_add(&o->s, &o->pool, MSS, o->now));
 	sent_probed(&o->s, again);
@@ -248,7 +248,7 @@ static void test_probe_twice_without_dsack(void **state) /* RFC 8985, 7.4.2: a p
 	assert_false(o->s.probing || o->news.probe_lost);
 }
 
-static void test_probe_mends(void **state) /* RFC 8985, 7.4.2: one loss, a reduction */
+static void test_probe_repairs_a_loss(void **state) /* RFC 8985, 7.4.2: one loss, a reduction */
 {
 	struct sender *o = sender_probing(true);
 	(void)state;
@@ -278,7 +278,7 @@ static void test_probe_needs_a_sample(void **state) /* RFC 8985, 7.3 */
 
 /* ---- bounds ---------------------------------------------------------------------------------- */
 
-/* 600 segments of which each second one arrives, told as receivers do: all of it is noted. */
+/* 600 segments, every second one arrives: all SACKs are applied. */
 static struct sender *sender_with_holes(void)
 {
 	struct sender *o = sender_new(600);
@@ -299,7 +299,7 @@ static void test_holes(void **state) /* RFC 2018, 4 */
 	(void)state;
 	assert_int_equal(o->s.sacked, 300 * MSS);
 	assert_int_equal(o->s.ranges, 600);
-	/* Retransmissions are told of from the left to the right, while others still come. */
+	/* Retransmissions are SACKed from left to right, while others arrive. */
 	for (unsigned n = 1; n < 600; n += 2) {
 		sender_again(o, n);
 		o->now += MS;
@@ -315,8 +315,8 @@ static void test_holes(void **state) /* RFC 2018, 4 */
 	assert_in_range(o->s.sacked, 599 * MSS + 299 - 10, 599 * MSS + 299);
 }
 
-/* A block far from all that was told before is found when it is told again, some ranges nearer each
- * time: none costs more than SENT_STEPS. */
+/* A block far from all earlier ones is found after several reports, some ranges nearer each time:
+ * none costs more than SENT_STEPS. */
 static void test_far_block(void **state)
 {
 	struct sender *o = sender_with_holes();
@@ -344,7 +344,7 @@ int main(void)
 	        cmocka_unit_test(test_probe_of_new_data),
 	        cmocka_unit_test(test_probe_twice),
 	        cmocka_unit_test(test_probe_twice_without_dsack),
-	        cmocka_unit_test(test_probe_mends),
+	        cmocka_unit_test(test_probe_repairs_a_loss),
 	        cmocka_unit_test(test_probe_needs_a_sample),
 	        cmocka_unit_test(test_holes),
 	        cmocka_unit_test(test_far_block),

@@ -51,7 +51,7 @@ static void give(struct rte_mbuf *m)
 	sy_stack_receive(duo.b, &m, 1, duo.now);
 }
 
-/* It arrives whole when it is sent again. */
+/* A retransmission arrives whole. */
 static void recover(void)
 {
 	struct rte_mbuf *m[DUO_MOST];
@@ -120,7 +120,7 @@ static void test_overlap(void **state)
 	}
 }
 
-/* Two seconds after its first fragment a datagram is given up. */
+/* A datagram expires two seconds after its first fragment. */
 static void test_timeout(void **state)
 {
 	for (unsigned v4 = 0; v4 < 2; v4++) {
@@ -147,7 +147,7 @@ static void test_timeout(void **state)
 	}
 }
 
-/* A source has eight datagrams at most, all have 64; the oldest gives way. */
+/* Limits: eight datagrams per source, 64 in total; evicts the oldest. */
 static void test_shares(void **state)
 {
 	struct rte_mbuf *part[PARTS];

@@ -158,7 +158,7 @@ static void test_buffers_count(void **state)
 	rte_pktmbuf_free(m);
 	expect(101, 0, 2); /* it was 12 of them */
 	assert_null(receive_level_add(&r, large_packet(104, 0, 12), 104, 7));
-	m = large_packet(105, 0, MOST + 1); /* never: nobody is dropped for it */
+	m = large_packet(105, 0, MOST + 1); /* never fits: drops no other packet */
 	assert_ptr_equal(receive_level_add(&r, m, 105, 0), m);
 	rte_pktmbuf_free(m);
 	while (r.count > 0)

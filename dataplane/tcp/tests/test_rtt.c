@@ -62,10 +62,10 @@ static void test_bounds(void **state) /* RFC 6298, 2.4 and 2.5 */
 	for (unsigned n = 0; n < 1000; n++)
 		rtt_sample(&r, 50, 1, NOW);
 	assert_in_range(rtt_variation_us(&r), 0, 1);
-	assert_int_equal(rtt_timeout_ms(&r), RTT_TIMEOUT_LEAST_MS + 1);
+	assert_int_equal(rtt_timeout_ms(&r), RTT_MIN_TIMEOUT_MS + 1);
 	rtt_sample(&r, UINT32_MAX, 1, NOW);
 	rtt_sample(&r, UINT32_MAX, 1, NOW);
-	assert_int_equal(rtt_timeout_ms(&r), RTT_TIMEOUT_MOST_MS);
+	assert_int_equal(rtt_timeout_ms(&r), RTT_MAX_TIMEOUT_MS);
 	rtt_init(&r);
 	rtt_sample(&r, 0, 0, NOW); /* counts as a sample of 1 us */
 	assert_int_equal(rtt_smoothed_us(&r), 1);
@@ -81,7 +81,7 @@ static void test_back_off(void **state) /* RFC 6298, 5.5: twice as long, up to t
 	for (unsigned n = 0; n < 100; n++) {
 		assert_int_equal(rtt_timeout_ms(&r), ms);
 		rtt_back_off(&r);
-		ms = 2 * ms < RTT_TIMEOUT_MOST_MS ? 2 * ms : RTT_TIMEOUT_MOST_MS;
+		ms = 2 * ms < RTT_MAX_TIMEOUT_MS ? 2 * ms : RTT_MAX_TIMEOUT_MS;
 	}
 	rtt_restart(&r);
 	assert_int_equal(rtt_timeout_ms(&r), 300);
@@ -144,22 +144,22 @@ static void test_least(void **state) /* RFC 8985, 6.2, step 1 */
 	uint64_t now = NOW;
 	(void)state;
 	rtt_init(&r);
-	assert_int_equal(rtt_least_us(&r), 0);
+	assert_int_equal(rtt_min_us(&r), 0);
 	for (uint32_t n = 0, first = 0; n < COUNT; n++) {
 		now += random_below(100) ? random_below(200) : random_below(30000);
 		us[n] = 1 + random_below(1u << random_below(20));
 		at[n] = now;
 		rtt_sample(&r, us[n], 1, now);
 		/* between the least of all 10 s and that of the last 5 s */
-		while (at[first] + RTT_LEAST_KEPT_MS < now)
+		while (at[first] + RTT_MIN_WINDOW_MS < now)
 			first++;
-		uint32_t least = UINT32_MAX, recent = UINT32_MAX;
+		uint32_t min = UINT32_MAX, recent = UINT32_MAX;
 		for (uint32_t i = first; i <= n; i++) {
-			least = us[i] < least ? us[i] : least;
-			if (at[i] + RTT_LEAST_KEPT_MS / 2 > now)
+			min = us[i] < min ? us[i] : min;
+			if (at[i] + RTT_MIN_WINDOW_MS / 2 > now)
 				recent = us[i] < recent ? us[i] : recent;
 		}
-		assert_in_range(rtt_least_us(&r), least, recent);
+		assert_in_range(rtt_min_us(&r), min, recent);
 	}
 }
 

@@ -282,7 +282,7 @@ static const struct script names[] = {
               "> A 1 ack 21\n"
               "client 0\n"
               "read 20\n"},
-        {"TOA: a SYN names nobody: balancers put nothing into SYNs", "toa",
+        {"TOA: ignored in a SYN: load balancers insert none there", "toa",
          "listen\n"
          "< S 0 toa 6666\n"
          "> SA 0\n"
@@ -296,7 +296,7 @@ static const struct script names[] = {
          "client 0\n"
          "< A 1 ack 1 toa 1234\n"
          "client 1234\n"},
-        {"TOA: who does not know the SYN-ACK's number names nobody", "toa",
+        {"TOA: ignored without the SYN-ACK's number", "toa",
          "listen\n"
          "< S 0\n"
          "> SA 0\n"

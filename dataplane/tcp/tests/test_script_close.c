@@ -187,7 +187,7 @@ static const struct script closing[] = {
               "state close-wait\n"
               "read 10\n"
               "eof\n"},
-        {"without an application nobody waits for the peer's FIN forever", "",
+        {"an orphan waits for the peer's FIN for a limited time", "",
          OPEN "close\n"
               "> FA 1 ack 1\n"
               "< A 1 ack 2\n"
@@ -202,7 +202,7 @@ static const struct script closing[] = {
               "no event\n"},
 };
 
-static const struct script abortion[] = {
+static const struct script aborts[] = {
         {"RFC 9293 3.10.5: abort resets", "",
          OPEN "write 10\n"
               "> PA 1:11\n"
@@ -214,7 +214,7 @@ static const struct script abortion[] = {
          "> S 0\n"
          "abort\n"
          "gone\n"},
-        {"RFC 2525 2.17: close with bytes that nobody has read resets", "",
+        {"RFC 2525 2.17: close with unread bytes resets", "",
          OPEN "< PA 1:11 ack 1\n"
               "close\n"
               "> RA 1 ack 11\n"
@@ -412,7 +412,7 @@ static const struct script time_wait[] = {
               "count refused_memory 1\n"},
 };
 
-/* Closed by the application; the peer lives, and takes nothing. */
+/* Closed by the application; the peer is alive but reads nothing. */
 static const struct script orphans[] = {
         {"what its peer takes is counted, before its FIN", "",
          OPEN "write 1000\n"
@@ -524,14 +524,14 @@ static const struct script orphans[] = {
 TEST(bytes_first)
 TEST(closing)
 TEST(orphans)
-TEST(abortion)
+TEST(aborts)
 TEST(time_wait)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_bytes_first), cmocka_unit_test(test_closing),
-	        cmocka_unit_test(test_orphans),     cmocka_unit_test(test_abortion),
+	        cmocka_unit_test(test_orphans),     cmocka_unit_test(test_aborts),
 	        cmocka_unit_test(test_time_wait),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What waits takes bounded memory: in order, RFC 9293 3.8.6; out of order, 3.10.7.4. */
+/* Queued data has bounded memory: in order, RFC 9293 3.8.6; out of order, 3.10.7.4. */
 #include "script.h"
 
 /* The driver's buffers: 32767, of which 8191 are a quarter. */

@@ -150,8 +150,7 @@ static const struct script passive[] = {
          "unlisten\n"
          "gone\n"
          "held 0\n"},
-        {"a listener that closes resets what nobody has accepted, and forgets what is half open",
-         "",
+        {"closing a listener resets its accept queue and drops half-open connections", "",
          "listen\n"
          "< S 0\n"
          "> SA 0\n"

@@ -3,8 +3,8 @@
  */
 #include "script.h"
 
-/* A router has told of 1400 bytes (IPv6: 1420), and ten minutes have passed. */
-#define TOLD                                                                                       \
+/* A router has reported 1400 bytes (IPv6: 1420), and ten minutes have passed. */
+#define REPORTED                                                                                   \
 	"listen\n< S 0 win 60000 mss 1460 sackok\n> SA 0\n+10\n< A 1 ack 1 win 60000\naccept\n"    \
 	"write 1460\n> PA 1:1461\nv4icmp toobig 0 1 1400\nv6icmp toobig 0 1 1420\n"                \
 	"> A 1:1361\n> PA 1361:1461\n+10\n< A 1 ack 1461\ninfo mss 1360\n"
@@ -15,52 +15,52 @@
 
 static const struct script probes[] = {
         {"RFC 1191 6.3: not before ten minutes", "sack",
-         TOLD "+599900\n"
-              "write 8160\n"
-              "> A 1461:2821\n"
-              "> A 2821:4181\n"
-              "> A 4181:5541\n"
-              "> A 5541:6901\n"
-              "> A 6901:8261\n"
-              "> PA 8261:9621\n"
-              "count path_probes 0\n"},
+         REPORTED "+599900\n"
+                  "write 8160\n"
+                  "> A 1461:2821\n"
+                  "> A 2821:4181\n"
+                  "> A 4181:5541\n"
+                  "> A 5541:6901\n"
+                  "> A 6901:8261\n"
+                  "> PA 8261:9621\n"
+                  "count path_probes 0\n"},
         {"RFC 8899 4.3: then a larger size is tried, and taken, and the search goes on", "sack",
-         TOLD PROBE "< A 1 ack 2841\n"
-                    "info mss 1380\n"
-                    "count path_raised 1\n"
-                    "+1\n"
-                    "< A 1 ack 9641\n"
-                    "write 8200\n"
-                    "v4> A 9641:11101\n"
-                    "v4> A 11101:12481\n"
-                    "v4> A 12481:13861\n"
-                    "v4> A 13861:15241\n"
-                    "v4> A 15241:16621\n"
-                    "v4> PA 16621:17841\n"
-                    "v6> A 9641:11081\n"
-                    "v6> A 11081:12461\n"
-                    "v6> A 12461:13841\n"
-                    "v6> A 13841:15221\n"
-                    "v6> A 15221:16601\n"
-                    "v6> PA 16601:17841\n"
-                    "count path_probes 2\n"},
+         REPORTED PROBE "< A 1 ack 2841\n"
+                        "info mss 1380\n"
+                        "count path_raised 1\n"
+                        "+1\n"
+                        "< A 1 ack 9641\n"
+                        "write 8200\n"
+                        "v4> A 9641:11101\n"
+                        "v4> A 11101:12481\n"
+                        "v4> A 12481:13861\n"
+                        "v4> A 13861:15241\n"
+                        "v4> A 15241:16621\n"
+                        "v4> PA 16621:17841\n"
+                        "v6> A 9641:11081\n"
+                        "v6> A 11081:12461\n"
+                        "v6> A 12461:13841\n"
+                        "v6> A 13841:15221\n"
+                        "v6> A 15221:16601\n"
+                        "v6> PA 16601:17841\n"
+                        "count path_probes 2\n"},
         {"RFC 4821 7.6.2: its loss is no congestion, and its bytes go again as ever", "sack",
-         TOLD PROBE "info cwnd 13600\n"
-                    "< A 1 ack 1461 sack 2841-6921\n"
-                    "> A 1461:2821\n"
-                    "> A 2821:2841\n"
-                    "count recoveries 0\n"
-                    "info cwnd 13600\n"
-                    "+10\n"
-                    "< A 1 ack 9641\n"
-                    "info mss 1360\n"
-                    "count path_raised 0\n"},
+         REPORTED PROBE "info cwnd 13600\n"
+                        "< A 1 ack 1461 sack 2841-6921\n"
+                        "> A 1461:2821\n"
+                        "> A 2821:2841\n"
+                        "count recoveries 0\n"
+                        "info cwnd 13600\n"
+                        "+10\n"
+                        "< A 1 ack 9641\n"
+                        "info mss 1360\n"
+                        "count path_raised 0\n"},
         {"RFC 4821 7.6.4: with other losses it is, and says nothing of the size", "sack",
-         TOLD PROBE "< A 1 ack 1461 sack 4201-8281\n"
-                    "> A 1461:2821\n"
-                    "> A 2821:4181\n"
-                    "> A 4181:4201\n"
-                    "count recoveries 1\n"},
+         REPORTED PROBE "< A 1 ack 1461 sack 4201-8281\n"
+                        "> A 1461:2821\n"
+                        "> A 2821:4181\n"
+                        "> A 4181:4201\n"
+                        "count recoveries 1\n"},
         {"RFC 8899 5.1.4: a peer without SACK", "sack",
          "listen\n< S 0 win 60000 mss 1460\n> SA 0\n+10\n< A 1 ack 1 win 60000\naccept\n"
          "write 1460\n> PA 1:1461\nv4icmp toobig 0 1 1400\nv6icmp toobig 0 1 1420\n"
@@ -74,20 +74,20 @@ static const struct script probes[] = {
          "< A 1 ack 9641\n"
          "info mss 1360\n"},
         {"RFC 8899 4.6.2: a router refuses the probe", "sack",
-         TOLD PROBE "v4icmp toobig 0 1461 1400\n"
-                    "v6icmp toobig 0 1461 1420\n"
-                    "info mss 1360\n"
-                    "< A 1 ack 1461 sack 2841-6921\n"
-                    "> A 1461:2821\n"
-                    "> A 2821:2841\n"
-                    "count recoveries 0\n"},
+         REPORTED PROBE "v4icmp toobig 0 1461 1400\n"
+                        "v6icmp toobig 0 1461 1420\n"
+                        "info mss 1360\n"
+                        "< A 1 ack 1461 sack 2841-6921\n"
+                        "> A 1461:2821\n"
+                        "> A 2821:2841\n"
+                        "count recoveries 0\n"},
         {"RFC 5927 7.2: a quoted packet larger than any that was sent is not believed", "sack",
-         TOLD "write 1360\n"
-              "> PA 1461:2821\n"
-              "icmp toobig 0 1461 1300\n"
-              "info mss 1360\n"
-              "count too_big 1\n"
-              "count icmp_ignored 1\n"},
+         REPORTED "write 1360\n"
+                  "> PA 1461:2821\n"
+                  "icmp toobig 0 1461 1300\n"
+                  "info mss 1360\n"
+                  "count too_big 1\n"
+                  "count icmp_ignored 1\n"},
 };
 
 static const struct script path[] = {

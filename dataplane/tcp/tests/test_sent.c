@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What was sent, lost, sent again and acknowledged: each rule, and all together against a model. */
+/* Sent, lost, retransmitted and acknowledged data: each rule, and random sequences against a model.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +28,7 @@ static void test_cumulative(void **state) /* RFC 9293, 3.10.7.4; RFC 6298, 3 */
 	assert_int_equal(o->news.rtt_us, 100000);  /* of the first */
 	assert_int_equal(o->news.least_us, 98000); /* of the third */
 	assert_int_equal(sent_in_flight(&o->s), 7600);
-	sender_ack(o, &in); /* the same again means nothing */
+	sender_ack(o, &in); /* a repeated ACK has no effect */
 	assert_int_equal(o->news.acked, 0);
 	assert_int_equal(o->news.delivered, 0);
 	assert_int_equal(o->news.rtt_us, 0);
@@ -52,7 +53,7 @@ static void test_pipe(void **state) /* RFC 6675, 4, SetPipe() */
 	sender_again(o, 1);
 	assert_int_equal(sent_in_flight(&o->s), 6 * MSS);
 	assert_int_equal(lost_first(o), 2);
-	sender_sack(o, 1, 3, 6); /* told again: nothing new */
+	sender_sack(o, 1, 3, 6); /* reported again: no effect */
 	assert_int_equal(o->news.delivered, 0);
 	sender_sack(o, 6, 0, 0);
 	assert_int_equal(o->news.acked, 5 * MSS);
@@ -80,7 +81,7 @@ static void test_forgotten(void **state) /* RFC 2018, 8 */
 	(void)state;
 	sender_sack(o, 1, 2, 4);
 	o->now += 1000 * MS;
-	/* The first time: what was SACKed is not sent again. */
+	/* First RTO: SACKed data is not retransmitted. */
 	sent_timed_out(&o->s, &o->pool, &o->rtt, MSS, false, o->now);
 	assert_int_equal(o->s.lost, 3 * MSS);
 	assert_int_equal(o->s.sacked, 2 * MSS);
@@ -92,7 +93,7 @@ static void test_forgotten(void **state) /* RFC 2018, 8 */
 	assert_int_equal(lost_first(o), 1);
 }
 
-static void test_dropped_by_the_peer(void **state) /* RFC 2018, 8: the left edge, SACKed or not */
+static void test_reneging(void **state) /* RFC 2018, 8: the left edge, SACKed or not */
 {
 	struct sender *o = sender_new(5);
 	(void)state;
@@ -123,7 +124,7 @@ static void test_sacked_after_a_time_out(void **state) /* RFC 6298, 3 */
 	(void)state;
 	o->now += 10000 * MS;
 	sent_timed_out(&o->s, &o->pool, &o->rtt, MSS, false, o->now);
-	sender_sack(o, 1, 3, 4); /* since when, nobody knows */
+	sender_sack(o, 1, 3, 4); /* at an unknown time */
 	assert_int_equal(o->news.sacked, MSS);
 	assert_int_equal(o->news.rtt_us, 0);
 	assert_int_equal(o->news.least_us, 0);
@@ -184,7 +185,7 @@ static void test_eifel(void **state) /* RFC 3522, 3.2 */
 	(void)state;
 }
 
-/* What an earlier recovery sent again says nothing of this one. */
+/* Retransmissions of an earlier recovery are no evidence. */
 static void test_eifel_of_another_recovery(void **state) /* RFC 3522, 3.2 */
 {
 	struct sender *o = sender_new(3);
@@ -208,9 +209,9 @@ static void test_f_rto(void **state) /* RFC 5682, 3.1 */
 	sent_timed_out(&o->s, &o->pool, &o->rtt, MSS, false, o->now);
 	sender_again(o, 1);
 	o->now += 20 * MS;
-	sender_sack(o, 2, 0, 0); /* of which one, nobody knows */
+	sender_sack(o, 2, 0, 0); /* of an unknown segment */
 	assert_false(o->news.original);
-	sender_sack(o, 3, 0, 0); /* this was not sent again */
+	sender_sack(o, 3, 0, 0); /* not retransmitted */
 	assert_true(o->news.original);
 	o = sender_new(5);
 	o->now = 1500 * MS;
@@ -280,7 +281,7 @@ static void test_blurred(void **state) /* RFC 6298, 3 */
 	assert_int_equal(o->s.rack_us, 250000);
 }
 
-/* A peer that SACKs every second byte, and takes it back. */
+/* A peer that SACKs every second byte, and reneges. */
 static void test_hostile(void **state)
 {
 	struct sender *o = sender_new(200);
@@ -298,8 +299,8 @@ static void test_hostile(void **state)
 		sent_timed_out(&o->s, &o->pool, &o->rtt, MSS, true, o->now);
 		uint32_t from, to;
 		while (sent_next_lost(&o->s, &o->pool, &from, &to))
-			sent_again(&o->s, &o->pool, from, to - from > 300 ? from + 300 : to,
-			           o->now);
+			sent_retransmitted(&o->s, &o->pool, from, to - from > 300 ? from + 300 : to,
+			                   o->now);
 		assert_true(o->s.ranges <= SENT_RANGES + SENT_RANGES_AGAIN);
 		o->now += 500 * MS;
 		sent_add(&o->s, &o->pool, MSS, o->now);
@@ -342,8 +343,8 @@ static void test_few_cells(void **state)
 			break;
 		case 4:
 			if (sent_next_lost(&o->s, &o->pool, &from, &to))
-				sent_again(&o->s, &o->pool, from,
-				           from + 1 + random_below(to - from), o->now);
+				sent_retransmitted(&o->s, &o->pool, from,
+				                   from + 1 + random_below(to - from), o->now);
 			break;
 		default:
 			if (random_below(20) == 0)
@@ -453,7 +454,7 @@ int main(void)
 	        cmocka_unit_test(test_pipe),
 	        cmocka_unit_test(test_blocks_that_cannot_be),
 	        cmocka_unit_test(test_forgotten),
-	        cmocka_unit_test(test_dropped_by_the_peer),
+	        cmocka_unit_test(test_reneging),
 	        cmocka_unit_test(test_karn),
 	        cmocka_unit_test(test_sacked_after_a_time_out),
 	        cmocka_unit_test(test_dsack_undoes),

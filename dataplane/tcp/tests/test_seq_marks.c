@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a connection remembers by sequence number keeps up with it: a mark that nothing has moved
- * for 2^31 bytes would lie ahead. Then a short segment waits (Nagle), no loss is recovered without
- * SACK, no mark of congestion counts, and the peer's window stays as it was, for as many bytes
- * again. */
+/* Sequence number marks of a connection advance with it: a stale mark would lie ahead after 2^31
+ * bytes. Then a short segment would wait (Nagle), losses without SACK would not be recovered, ECN
+ * marks would be ignored, and the window would stay. */
 #include "duo.h"
 
 #define SEGMENTS 100

@@ -18,7 +18,7 @@
 
 static volatile uint64_t running;
 
-/* Whoever has asked for millions wants to know which one it was. */
+/* Reports the present seed of a long run. */
 static void on_signal(int number)
 {
 	dprintf(STDERR_FILENO, "schedule %" PRIu64 ": signal %d\n", running, number);

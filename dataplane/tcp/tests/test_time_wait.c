@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Connections are opened where all ports are in TIME-WAIT: which may be used again, and when (RFC
- * 6191 2, and Linux' tcp_tw_reuse). */
+/* Opening connections while all ports are in TIME-WAIT: which may be reused, and when (RFC 6191 2,
+ * and Linux' tcp_tw_reuse). */
 #include <errno.h>
 
 #include "duo.h"
@@ -92,7 +92,7 @@ static void test_after_a_second(void **state)
 	duo_end();
 }
 
-/* Without timestamps nothing tells old segments from new ones. */
+/* Without timestamps, old segments cannot be distinguished from new ones. */
 static void test_without_timestamps(void **state)
 {
 	struct sy_stack_options o = ONE_PORT;
@@ -153,7 +153,7 @@ static void test_the_last_ack_was_lost(void **state)
 
 /* The four-tuple is what has to be free, and another port comes before one in TIME-WAIT for less
  * than a second. */
-static void test_ports_take_turns(void **state)
+static void test_ports_rotate(void **state)
 {
 	sy_stack_id id, to;
 
@@ -173,11 +173,9 @@ static void test_ports_take_turns(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_after_a_second),
-	        cmocka_unit_test(test_without_timestamps),
-	        cmocka_unit_test(test_held),
-	        cmocka_unit_test(test_the_last_ack_was_lost),
-	        cmocka_unit_test(test_ports_take_turns),
+	        cmocka_unit_test(test_after_a_second), cmocka_unit_test(test_without_timestamps),
+	        cmocka_unit_test(test_held),           cmocka_unit_test(test_the_last_ack_was_lost),
+	        cmocka_unit_test(test_ports_rotate),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

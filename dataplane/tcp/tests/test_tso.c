@@ -282,8 +282,8 @@ static void test_no_buffers(void **state)
 	assert_int_equal(rte_mempool_avail_count(few), 5);
 }
 
-/* A turn ends with a large one: connections take turns. */
-static void test_turns(void **state)
+/* A quota ends with a large segment: connections alternate. */
+static void test_quota(void **state)
 {
 	struct sy_stack_endpoint a = {.port = 0}, b = {.port = htons(80)};
 	struct rte_mbuf *m[DUO_MOST];
@@ -318,7 +318,7 @@ static void test_turns(void **state)
 	duo_end();
 }
 
-/* One that more urgent ones pass has two pieces in a turn, not large ones. */
+/* A connection passed by more urgent ones sends two pieces per quota, not large segments. */
 static void test_passed(void **state)
 {
 	struct sy_stack_endpoint a = {.port = 0}, b = {.port = htons(80)};
@@ -366,7 +366,7 @@ static void test_reduced(void **state)
 
 	begin_with((struct sy_stack_options){.tso = {.ipv4 = true}, .ecn = true}, true);
 	assert_true(duo_sender()->flags & C_ECN);
-	duo_sender()->flags |= C_TELL_CWR;
+	duo_sender()->flags |= C_SEND_CWR;
 	duo_write(5 * MSS, 0);
 	assert_int_equal(duo_fetch(m), 2);
 	assert_true(duo_flags_of(m[0]) & TCP_CWR);
@@ -403,7 +403,7 @@ static void test_urgent(void **state)
 
 /* ---- pieces get lost ------------------------------------------------------------------------- */
 
-/* Two pieces of ten: what is sent again is these, each by itself. */
+/* Two of ten pieces are lost: exactly these are retransmitted, separately. */
 static void test_lost(void **state)
 {
 	struct rte_mbuf *m[DUO_MOST];
@@ -430,7 +430,7 @@ static void test_lost(void **state)
 	duo_end();
 }
 
-/* The last one: it alone goes again, when nothing tells of it (RFC 6298). */
+/* The last piece: it alone is retransmitted by the RTO (RFC 6298). */
 static void test_lost_end(void **state)
 {
 	struct rte_mbuf *m[DUO_MOST];
@@ -460,7 +460,7 @@ int main(void)
 	        cmocka_unit_test(test_nagle),       cmocka_unit_test(test_cork),
 	        cmocka_unit_test(test_peer_window), cmocka_unit_test(test_limits),
 	        cmocka_unit_test(test_paced),       cmocka_unit_test(test_no_buffers),
-	        cmocka_unit_test(test_turns),       cmocka_unit_test(test_small),
+	        cmocka_unit_test(test_quota),       cmocka_unit_test(test_small),
 	        cmocka_unit_test(test_reduced),     cmocka_unit_test(test_urgent),
 	        cmocka_unit_test(test_lost),        cmocka_unit_test(test_lost_end),
 	        cmocka_unit_test(test_passed),

@@ -81,7 +81,7 @@ static void test_each_once(void **state)
 			settle();
 	}
 	settle();
-	/* Nobody has accepted them. */
+	/* Not accepted. */
 	assert_int_equal(sy_stack_walk(server, &at, &info, 1), 1);
 	assert_int_equal(info.unread, CONNECTIONS);
 	assert_int_equal(info.unsent, CONNECTIONS);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every timer is taken when it is due, not once before or after, whatever is set meanwhile. */
+/* Every timer fires when due, exactly once, whatever is set meanwhile. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,12 +13,12 @@
 
 #define START UINT64_C(123456789)
 
-/* The owner of timers: knows when each is due, and sets early ones again. 0: not set. */
+/* The owner of timers: has the deadlines, and re-arms early ones. 0: not set. */
 struct owner {
 	struct wheel wheel;
 	struct wheel_link *links;
 	uint64_t *due;
-	uint8_t *early; /* how often it was taken before its time */
+	uint8_t *early; /* number of early expiries */
 	uint32_t count;
 };
 
@@ -52,15 +52,15 @@ static void owner_clear(struct owner *o, uint32_t index)
 	o->due[index] = 0;
 }
 
-/* Takes what a look before that has named. */
-static uint32_t looked_take(struct wheel *w, uint64_t now)
+/* Takes what wheel_peek() announced. */
+static uint32_t peeked_take(struct wheel *w, uint64_t now)
 {
-	uint32_t looked = WHEEL_NONE, index;
-	unsigned count = wheel_look(w, now, &looked, 1);
+	uint32_t peeked = WHEEL_NONE, index;
+	unsigned count = wheel_peek(w, now, &peeked, 1);
 
 	index = wheel_take(w, now);
 	assert_int_equal(count, index != WHEEL_NONE);
-	assert_int_equal(index, looked);
+	assert_int_equal(index, peeked);
 	return index;
 }
 
@@ -68,7 +68,7 @@ static uint32_t looked_take(struct wheel *w, uint64_t now)
 static uint32_t owner_take(struct owner *o, uint64_t now)
 {
 	uint32_t index;
-	while ((index = looked_take(&o->wheel, now)) != WHEEL_NONE) {
+	while ((index = peeked_take(&o->wheel, now)) != WHEEL_NONE) {
 		assert_true(index < o->count && o->due[index] != 0);
 		assert_false(wheel_is_set(&o->wheel, index));
 		if (o->due[index] <= now)
@@ -107,7 +107,7 @@ static void test_exact(void **state)
 	}
 }
 
-/* What is due after the last slot is looked at when that slot comes, and set again. */
+/* Timers beyond the last slot fire when that slot begins, and are re-armed. */
 static void test_beyond_the_last_slot(void **state)
 {
 	struct wheel_link links[1] = {{0}};
@@ -132,7 +132,7 @@ static void test_ends(void **state)
 	wheel_init(&w, links, START);
 	wheel_set(&w, 0, START + 3);
 	wheel_set(&w, 1, START + 3);
-	for (unsigned n = 0; n < 2; n++) { /* set again for the same time, which is over */
+	for (unsigned n = 0; n < 2; n++) { /* re-armed for the same, past time */
 		uint32_t index = wheel_take(&w, START + 3);
 		assert_int_equal(index, n);
 		wheel_set(&w, index, START + 3);
@@ -150,26 +150,26 @@ static void test_ends(void **state)
 }
 
 /* It names what comes, in its order and no more than there is, and changes nothing. */
-static void test_look(void **state)
+static void test_peek(void **state)
 {
 	struct wheel_link links[5] = {{0}};
-	uint32_t looked[8];
+	uint32_t peeked[8];
 	struct wheel w;
 	(void)state;
 	wheel_init(&w, links, START);
-	assert_int_equal(wheel_look(&w, START + 9, looked, 8), 0);
+	assert_int_equal(wheel_peek(&w, START + 9, peeked, 8), 0);
 	for (uint32_t n = 0; n < 5; n++)
 		wheel_set(&w, 4 - n, START + 3 + n / 4);
-	assert_int_equal(wheel_look(&w, START + 2, looked, 8), 0);
-	assert_int_equal(wheel_look(&w, START + 3, looked, 2), 2);
-	assert_int_equal(wheel_look(&w, START + 4, looked, 8), 4); /* of one slot */
+	assert_int_equal(wheel_peek(&w, START + 2, peeked, 8), 0);
+	assert_int_equal(wheel_peek(&w, START + 3, peeked, 2), 2);
+	assert_int_equal(wheel_peek(&w, START + 4, peeked, 8), 4); /* of one slot */
 	for (uint32_t n = 0; n < 4; n++) {
-		assert_int_equal(looked[n], 4 - n);
+		assert_int_equal(peeked[n], 4 - n);
 		assert_int_equal(wheel_take(&w, START + 4), 4 - n);
 	}
-	assert_int_equal(wheel_look(&w, START + 4, looked, 8), 1);
-	assert_int_equal(wheel_take(&w, START + 4), looked[0]);
-	assert_int_equal(wheel_look(&w, START + 4, looked, 8), 0);
+	assert_int_equal(wheel_peek(&w, START + 4, peeked, 8), 1);
+	assert_int_equal(wheel_take(&w, START + 4), peeked[0]);
+	assert_int_equal(wheel_peek(&w, START + 4, peeked, 8), 0);
 }
 
 static uint64_t random_after(void)
@@ -189,7 +189,7 @@ static void check_taken(struct owner *o, uint64_t now)
 	while ((index = owner_take(o, now)) != WHEEL_NONE) {
 		taken++;
 		o->due[index] = 0;
-		if (random_below(3) == 0) { /* it sets itself again, or another one */
+		if (random_below(3) == 0) { /* re-arms itself or another one */
 			uint32_t other = random_below(2) ? index : random_below(o->count);
 			due -= o->due[other] && o->due[other] <= now;
 			owner_set(o, other, now + random_after());
@@ -252,7 +252,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_exact),  cmocka_unit_test(test_beyond_the_last_slot),
-	        cmocka_unit_test(test_ends),   cmocka_unit_test(test_look),
+	        cmocka_unit_test(test_ends),   cmocka_unit_test(test_peek),
 	        cmocka_unit_test(test_random), cmocka_unit_test(test_millions),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests that other threads answer. */
+/* Requests processed by other threads. */
 #include <pthread.h>
 #include <sched.h>
 
-#include "desks.h"
+#include "work_queues.h"
 
 #define TAKERS   2
 #define CLIENTS  24
-#define REQUESTS 400u /* of each client */
+#define REQUESTS 400u /* per client */
 
 static bool over;
 static uint64_t taken[TAKERS];
 
-/* A request is a level, its length in two bytes, and bytes; the answer is those, inverted. Requests
- * that are not whole wait. */
+/* A request is a level, a length in two bytes, and a body; the response is the inverted body.
+ * Incomplete requests are returned. */
 static void *taker(void *arg)
 {
 	uint64_t *count = arg;
 
 	while (!__atomic_load_n(&over, __ATOMIC_ACQUIRE)) {
 		struct sy_tcp_request *r[4];
-		int n = sy_tcp_desk_take(desk, r, 4, 20);
+		int n = sy_tcp_queue_dequeue(queue, r, 4, 20);
 		for (int i = 0; i < n; i++) {
 			uint8_t all[8192];
 			size_t len = 0, used = 0, out = 0;
@@ -28,17 +28,17 @@ static void *taker(void *arg)
 				memcpy(all + len, r[i]->v[k].iov_base, r[i]->v[k].iov_len);
 				len += r[i]->v[k].iov_len;
 			}
-			uint8_t *room = sy_tcp_request_room(r[i], len);
+			uint8_t *response = sy_tcp_request_buffer(r[i], len);
 			while (len - used >= 3) {
 				size_t body = (size_t)(all[used + 1] << 8 | all[used + 2]);
 				if (len - used < 3 + body)
 					break;
 				for (size_t k = 0; k < body; k++)
-					room[out++] = (uint8_t)~all[used + 3 + k];
+					response[out++] = (uint8_t)~all[used + 3 + k];
 				used += 3 + body;
 				++*count;
 			}
-			sy_tcp_request_give(r[i], used, out);
+			sy_tcp_request_complete(r[i], used, out);
 		}
 	}
 	return NULL;
@@ -91,7 +91,7 @@ static void test_threads(void **state)
 		served_connect(i);
 		served_watch(i, EPOLLIN);
 	}
-	desk_open(16);
+	queue_open(16);
 	over = false;
 	for (unsigned i = 0; i < TAKERS; i++)
 		assert_int_equal(pthread_create(&thread[i], NULL, taker, &taken[i]), 0);
@@ -114,13 +114,13 @@ static void test_threads(void **state)
 	assert_int_equal(taken[0] + taken[1], CLIENTS * REQUESTS);
 }
 
-/* A thread that sleeps on a desk is woken by what is laid there. */
+/* Enqueueing wakes a thread that sleeps on the queue. */
 static void *sleeper(void *arg)
 {
 	struct sy_tcp_request *r;
 
-	assert_int_equal(sy_tcp_desk_take(desk, &r, 1, -1), 1);
-	sy_tcp_request_give(r, r->len, 0);
+	assert_int_equal(sy_tcp_queue_dequeue(queue, &r, 1, -1), 1);
+	sy_tcp_request_complete(r, r->len, 0);
 	return NULL;
 }
 
@@ -128,7 +128,7 @@ static void test_sleepers_are_woken(void **state)
 {
 	pthread_t thread;
 
-	desk_open(8);
+	queue_open(8);
 	for (unsigned n = 0; n < 200; n++) {
 		assert_int_equal(pthread_create(&thread, NULL, sleeper, NULL), 0);
 		if (n % 2)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How many acknowledgements a stream gets, in virtual time: packets arrive one by one, and whoever
- * has something to send does so at once. */
+/* ACKs of a stream, in virtual time: packets arrive one by one, and both sides send immediately. */
 #include "script.h"
 
 #define US       UINT64_C(1000)
@@ -21,8 +20,10 @@ struct stream {
 
 static struct sy_stack *stack_open(bool hold, uint64_t now)
 {
-	const struct sy_stack_options o = {
-	        .pool = tests_pool(), .connections = 4, .no_timestamps = true, .hold_acks = hold};
+	const struct sy_stack_options o = {.pool = tests_pool(),
+	                                   .connections = 4,
+	                                   .no_timestamps = true,
+	                                   .coalesce_acks = hold};
 	struct sy_stack *s;
 	struct sy_error err;
 
@@ -41,7 +42,7 @@ static void read_all(struct stream *t)
 	}
 }
 
-/* Everything that the receiver has to say goes to the sender. */
+/* Delivers the receiver's packets to the sender. */
 static void receiver_answers(struct stream *t)
 {
 	struct rte_mbuf *m;
@@ -51,7 +52,7 @@ static void receiver_answers(struct stream *t)
 		sy_stack_receive(t->sender, &m, 1, t->now);
 }
 
-/* The receiver has its time at the latest when it wants it. */
+/* Advances the time, at most to the receiver's next deadline. */
 static void pass(struct stream *t, uint64_t ns)
 {
 	uint64_t until = t->now + ns, next;
@@ -63,7 +64,7 @@ static void pass(struct stream *t, uint64_t ns)
 	t->now = until;
 }
 
-/* One segment each so many nanoseconds. */
+/* One segment per each_ns. */
 static void stream_run(struct stream *t, uint64_t each_ns)
 {
 	static uint8_t bytes[MSS];
@@ -121,7 +122,7 @@ static unsigned acks_of(bool hold, uint64_t each_ns)
 }
 
 /* RFC 9293 3.8.6.3 */
-static void test_without(void **state)
+static void test_disabled(void **state)
 {
 	assert_in_range(acks_of(false, 2 * US), SEGMENTS / 2, SEGMENTS);
 }
@@ -131,14 +132,14 @@ static void test_a_fast_stream(void **state)
 	assert_in_range(acks_of(true, 2 * US), SEGMENTS / 9, SEGMENTS / 5);
 }
 
-/* Where few come in time, waiting is not worth it, and is mostly left alone. */
+/* A slow stream: coalescing saves nothing, and is mostly off. */
 static void test_a_slow_stream(void **state)
 {
 	assert_in_range(acks_of(true, 20 * US), SEGMENTS / 2 - SEGMENTS / 50, SEGMENTS);
 }
 
-/* A stream that stops is acknowledged in time: who sent it may wait for that. */
-static void test_an_end(void **state)
+/* The end of a stream is acknowledged in time: its sender may wait for the ACK. */
+static void test_end_of_a_stream_is_acknowledged(void **state)
 {
 	struct stream t = stream_open(true);
 	struct sy_stack_info info;
@@ -166,10 +167,10 @@ static void test_an_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_without),
+	        cmocka_unit_test(test_disabled),
 	        cmocka_unit_test(test_a_fast_stream),
 	        cmocka_unit_test(test_a_slow_stream),
-	        cmocka_unit_test(test_an_end),
+	        cmocka_unit_test(test_end_of_a_stream_is_acknowledged),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
