@@ -284,9 +284,9 @@ int main(int argc, char **argv)
 	                        .seed = 1}};
 	const struct option_entry options[] = {
 	        {"entries", "N", OPTION_UNSIGNED, &b.a.entries, 0, 1 << 24, "prefixes of the set"},
-	        {"hits", "PERCENT", OPTION_UNSIGNED, &b.a.hits, 0, 100, "addresses that are in it"},
-	        {"burst", "N", OPTION_UNSIGNED, &b.a.burst, 1, 64, "addresses asked together"},
-	        {"runs", "N", OPTION_UNSIGNED, &b.a.runs, 1, 1000, "the median is told"},
+	        {"hits", "PERCENT", OPTION_UNSIGNED, &b.a.hits, 0, 100, "addresses in the set"},
+	        {"burst", "N", OPTION_UNSIGNED, &b.a.burst, 1, 64, "addresses per look-up"},
+	        {"runs", "N", OPTION_UNSIGNED, &b.a.runs, 1, 1000, "the median is reported"},
 	        {"family", "4|6", OPTION_UNSIGNED, &b.a.family, 4, 6, "of all addresses"},
 	        {"length", "BITS", OPTION_UNSIGNED, &b.a.length, 1, 128,
 	         "of all prefixes (32, or 64 for IPv6)"},

@@ -89,7 +89,7 @@ static void arguments_parse(struct arguments *a, int argc, char **argv)
 
 /* ---- forged SYNs ----------------------------------------------------------------------------- */
 
-/* 64.0.0.0/3 or 2400::/8: where floods of steelyard-attack seem to come from. */
+/* 64.0.0.0/3 or 2400::/8: the sources of steelyard-attack. */
 static struct sy_addr random_source(struct bench *b)
 {
 	uint64_t one = measure_random(&b->random), other = measure_random(&b->random);

@@ -57,7 +57,7 @@ static struct arguments arguments_parse(int argc, char **argv)
 	         "live ones, each with a client of its own"},
 	        {"fill", "F", OPTION_REAL, &a.fixture.fill, 0.01, 0.99, "of the session table"},
 	        {"direction", "both|client|server|all", OPTION_WORD, &direction, 0, 0,
-	         "sender; both: a burst each in turn; all: measured one after the other"},
+	         "the sender; both: alternating bursts; all: measured separately"},
 	        {"zipf", NULL, OPTION_FLAG, &a.zipf, 0, 0,
 	         "once more, with 1/n of the packets for the n-th most popular session; before "
 	         "that all get the same"},

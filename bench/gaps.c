@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * steelyard-gaps: how much of a core the machine takes from a program that only reads the clock:
- * interrupts, other programs, other virtual machines. A client of such a core
- * waits through it, so a 99th percentile says nothing of a server where this is about a hundredth.
+ * interrupts, other programs, other virtual machines. A server on such a core stalls equally, so a
+ * 99th percentile is meaningless if the share is about a hundredth.
  */
 #include <stdio.h>
 #include <stdlib.h>

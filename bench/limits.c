@@ -49,7 +49,7 @@ enum sy_limit_engine engine_of(const char *name)
 
 /* ---- cost ------------------------------------------------------------------------------------ */
 
-/* Threads take from the same buckets, each packet from a random one. */
+/* Threads charge the same buckets, each packet a random one. */
 struct taker {
 	pthread_t id;
 	const struct limits_arguments *a;
@@ -110,7 +110,7 @@ static double takers_run(struct taker *taker, unsigned threads, bool limited)
 	return ns;
 }
 
-/* The cores that this process may use, in turn. */
+/* Returns the cores of this process, round robin. */
 static unsigned core_of(unsigned thread)
 {
 	cpu_set_t cpus;

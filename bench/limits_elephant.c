@@ -48,7 +48,7 @@ struct elephant {
 	struct tick_consumer consumer[THREADS_MAX];
 };
 
-/* Where static steering puts a user. */
+/* Returns the consumer of static steering. */
 static unsigned home_of(const struct elephant *x, unsigned user)
 {
 	return (user * UINT32_C(0x9e3779b1) >> 16) % x->a->consumers;
@@ -120,7 +120,7 @@ static void consumer_tick(struct elephant *x, struct tick_consumer *c)
 		word_limit(x, c, c->held[c->at++].u64);
 }
 
-/* The order of a tick's packets is random: the last one finds the queue full. */
+/* A tick's packets arrive in random order: the last one finds the queue full. */
 static void elephant_run(struct elephant *x, unsigned ticks, double flood)
 {
 	double neighbours = 0, elephant = 0;

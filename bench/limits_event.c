@@ -171,7 +171,7 @@ int main(int argc, char **argv)
 	        {"elephant", "PERCENT", OPTION_UNSIGNED, &a.elephant, 1, 1000,
 	         "its packets, of what one consumer can handle"},
 	        {"peek", NULL, OPTION_FLAG, &a.peek, 0, 0,
-	         "for elephant: the sender of an event checks the bucket first"},
+	         "for elephant: the producer checks the bucket first"},
 	        {"seed", "N", OPTION_COUNT, &a.seed, 0, 0, NULL},
 	};
 	OPTIONS_TAKE(argc, argv, "Rate limits behind event devices: exactness, elephants, cost.",

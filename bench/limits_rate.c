@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The experiment of the exact-rate-limiting paper (shared tester, 20 samples of 2 s) in virtual
- * time. Each packet goes to a random consumer. A consumer is a coroutine, which handles its packets
- * late and in bursts. It may stop within a take, before each access to what consumers share; and an
- * adversary stops it there, for one user in HELD, whenever it can: until no more packets have room
- * at this consumer. Meanwhile others take from the same bucket, and what it has read is stale. Of
- * those that stand at the same bucket, those with a fresher view go on first.
+ * time. Each packet goes to a random consumer: a coroutine that handles its packets late and in
+ * bursts. It may be preempted within the limiter before each access to shared state, and an
+ * adversary preempts it there, for one user in HELD, until its queue is full. Meanwhile others
+ * charge the same bucket, so what it has read is stale. Of those preempted at the same bucket,
+ * those with the more recent view resume first.
  */
 #include <setjmp.h>
 #include <ucontext.h>
@@ -23,22 +23,22 @@ static void limit_step(void);
 
 #define SAMPLE_NS (2 * SECOND)
 #define BURST     32u
-#define ROOM      512u   /* packets that can wait for a consumer */
-#define HELD      1024u  /* the adversary is after one user in so many; also the observed one */
+#define ROOM      512u   /* queue of a consumer, packets */
+#define HELD      1024u  /* the adversary targets one user in so many, including the observed one */
 #define STACK     65536u /* bytes */
-#define PATIENCE  8u     /* turns of the lock holder before others release theirs */
+#define PATIENCE  8u     /* rounds before lock holders are resumed */
 _Static_assert((USERS - 1) % HELD == 0, "the observed user is one of them");
 
 struct consumer {
 	struct user_packet waiting[ROOM];
-	unsigned head, tail; /* of those: the first one, and behind the last one */
+	unsigned head, tail; /* ring: first, and one after the last */
 	uint64_t *local;     /* [USERS] */
 	/* The coroutine. */
 	ucontext_t begin;
 	jmp_buf at;
 	char *stack;
 	bool begun;
-	bool held;     /* within a take of the first packet that waits */
+	bool held;     /* preempted in the limiter, with the first packet */
 	uint64_t view; /* when; larger: later */
 };
 
@@ -53,7 +53,7 @@ struct experiment {
 	struct consumer consumer[CONSUMERS_MAX];
 	struct consumer *running;
 	jmp_buf scheduler;
-	uint64_t holds, stale; /* how often one was held, and how often its bucket had changed */
+	uint64_t holds, stale; /* preemptions, and those whose bucket changed meanwhile */
 };
 
 /* Coroutines have no argument. */
@@ -61,7 +61,7 @@ static struct experiment *experiment;
 
 /* ---- consumers ------------------------------------------------------------------------------- */
 
-/* Returns to the resuming context. setjmp, as swapcontext makes system calls. */
+/* Returns to the resumer. By setjmp, as swapcontext makes system calls. */
 static __attribute__((noinline)) void consumer_pause(struct consumer *c)
 {
 	if (_setjmp(c->at) == 0)
@@ -100,7 +100,7 @@ static void limit_step(void)
 	x->stale += x->limit[user].level != level;
 }
 
-/* Handles what waits at the beginning, at that time; then pauses. */
+/* Handles the packets queued at the start; then pauses. */
 static void consumer_main(void)
 {
 	struct experiment *x = experiment;
@@ -127,8 +127,8 @@ static void consumer_begin(struct experiment *x, struct consumer *c)
 	makecontext(&c->begin, consumer_main, 0);
 }
 
-/* A consumer that has no more room goes on, after all with a fresher view of the same bucket. If it
- * waits for a lock, the lock holder continues, too. */
+/* Resumes a consumer with a full queue, after all with a more recent view of the same bucket, and
+ * the holder of the lock it waits for. */
 static void consumer_force(struct experiment *x, struct consumer *c)
 {
 	for (unsigned turn = 0; c->tail - c->head == ROOM; turn++) {
@@ -188,7 +188,7 @@ static void experiment_end(struct experiment *x)
 {
 	for (unsigned c = 0; c < x->a.consumers; c++) {
 		free(x->consumer[c].local);
-		free(x->consumer[c].stack); /* one that is held ends so */
+		free(x->consumer[c].stack); /* preempted ones end here */
 	}
 	free(x->limit);
 	free(x->passed);
@@ -217,8 +217,7 @@ void rate_perform(const struct limits_arguments *a)
 	double mean = 0, lost = 0, sent = 0;
 
 	experiment_begin(&x, a);
-	experiment_run(&x,
-	               x.now + 5 * SECOND); /* full buckets empty, batches lie where they will */
+	experiment_run(&x, x.now + 5 * SECOND); /* full buckets empty, batches are distributed */
 	memset(x.lost, 0, USERS * sizeof(*x.lost));
 	for (unsigned s = 0; s < a->samples; s++) {
 		double worst = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The users of the exact-rate-limiting paper: 16384 at half their limit of 1 Mbit/s, 4096 at one
- * and a half, one, the observed user, at twice. Packets of 64 to 1500 bytes. */
+/* The users of the exact-rate-limiting paper: 16384 at half their limit of 1 Mbit/s, 4096 at 1.5
+ * times, and the observed one at twice. Packets of 64 to 1500 bytes. */
 #ifndef BENCH_LIMITS_USERS_H
 #define BENCH_LIMITS_USERS_H
 

@@ -65,7 +65,7 @@ static void virtual_run(struct virtual *x, uint64_t until)
 		packet_send(x, &p);
 		x->due += p.length * 8e9 / ALL_BITS;
 		x->now = (uint64_t)x->due;
-		/* On average each consumer has its turn once in 16 packets for each of them. */
+		/* On average each consumer runs once per 16 packets. */
 		if ((chance >> 32) % 16 < x->a->consumers / 2 + 1)
 			consumer_turn(x, &x->consumer[(chance >> 40) % x->a->consumers]);
 	}

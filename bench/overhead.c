@@ -48,7 +48,7 @@ struct bench {
 	unsigned generation;
 	const struct task *doing; /* NULL: no task */
 	unsigned tick;            /* within the slot */
-	unsigned turn;            /* of the task: there and back */
+	unsigned turn;            /* of the task: forth and back */
 	uint64_t random;
 	bool failed;
 };

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * steelyard-reflect: frames that go there and back between two AF_XDP sockets, with nothing in
- * between that reads them. No TCP stack on AF_XDP echoes more often over this pair of interfaces,
- * for it sends as many frames.
+ * steelyard-reflect: frames bounced between two AF_XDP sockets without processing. An upper bound:
+ * no TCP stack on AF_XDP can echo faster over this pair of interfaces.
  *
- *     first core: sends again what has come back ══ second core: sends back what has come
+ *     first core: resends received frames ══ second core: returns received frames
  */
 #include <errno.h>
 #include <poll.h>
@@ -27,7 +26,7 @@
 
 #define FRAMES 2048u
 #define CHUNK  2048u
-#define RING   (2 * FRAMES) /* the kernel says late what it has taken */
+#define RING   (2 * FRAMES) /* completions arrive late */
 #define BATCH  64u
 #define ETHER  12 /* both addresses */
 
@@ -65,7 +64,7 @@ static void end_open(struct end *e)
 	must(e->memory == MAP_FAILED ? -errno : 0, "memory", e);
 	must(xsk_umem__create(&e->umem, e->memory, FRAMES * CHUNK, &e->fill, &e->completion, &umem),
 	     "memory of its socket", e);
-	/* The socket of the last run keeps the queue for a moment. */
+	/* The previous run's socket keeps the queue bound for a moment. */
 	for (unsigned tries = 0; tries < 100; tries++) {
 		rc = xsk_socket__create(&e->socket, e->interface, 0, e->umem, &e->rx, &e->tx,
 		                        &config);
@@ -81,12 +80,12 @@ static void fill_add(struct end *e, uint64_t address)
 	uint32_t at;
 
 	if (xsk_ring_prod__reserve(&e->fill, 1, &at) != 1)
-		abort(); /* it has more places than there are frames */
+		abort(); /* the ring exceeds the number of frames */
 	*xsk_ring_prod__fill_addr(&e->fill, at) = address & ~(uint64_t)(CHUNK - 1);
 	xsk_ring_prod__submit(&e->fill, 1);
 }
 
-/* What has been sent is room for what comes. */
+/* Completed frames refill the receive ring. */
 static void completions_take(struct end *e)
 {
 	uint32_t at, count = xsk_ring_cons__peek(&e->completion, BATCH, &at);
@@ -96,7 +95,7 @@ static void completions_take(struct end *e)
 	xsk_ring_cons__release(&e->completion, count);
 }
 
-/* The kernel takes as many at a time as it likes. */
+/* The kernel accepts as many per call as it likes. */
 static void kick(struct end *e)
 {
 	while (!stop && e->tx.cached_prod != __atomic_load_n(e->tx.consumer, __ATOMIC_ACQUIRE))
@@ -115,8 +114,8 @@ static void send_one(struct end *e, uint64_t address, uint32_t len)
 	xsk_ring_prod__submit(&e->tx, 1);
 }
 
-/* Sends back what has come. Returns how many. */
-static uint32_t turn(struct end *e)
+/* Returns received frames. Returns their number. */
+static uint32_t frames_return(struct end *e)
 {
 	uint32_t at, count = xsk_ring_cons__peek(&e->rx, BATCH, &at);
 
@@ -144,13 +143,13 @@ static void *end_run(void *arg)
 	CPU_SET(e->core, &core);
 	must(-pthread_setaffinity_np(pthread_self(), sizeof(core), &core), "core", e);
 	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
-		uint32_t count = turn(e);
+		uint32_t count = frames_return(e);
 		__atomic_store_n(&e->seen, e->seen + count, __ATOMIC_RELAXED);
 	}
 	return NULL;
 }
 
-/* Frames without a receiver: the XDP programs at both ends take all of them. */
+/* Frames without a destination: the XDP programs at both ends redirect them all. */
 static void first_frames(struct end *e, unsigned flight, unsigned length)
 {
 	for (unsigned i = 0; i < flight; i++) {

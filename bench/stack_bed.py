@@ -104,7 +104,7 @@ class StackBed(Bed):
             self.stacks[protocol] = self.serve(["--echo"] if protocol == "echo" else [], log)
 
     def frames(self, seconds):
-        """How often frames go there and back a second, by AF_XDP and without a reader."""
+        """Round trips of frames per second over AF_XDP, without a reader."""
         argv = [REFLECT, "--near", "there", "--far", "back", "--ms", f"{seconds * 1000:.0f}"]
         argv += ["--near-core", self.near, "--far-core", self.far]
         return self.result("steelyard-reflect", argv)["value"]

@@ -37,7 +37,7 @@ static void event_take(struct client *c, struct sy_stack *s, const struct sy_sta
 }
 
 /* Prefetches a connection: with a million of them, none is cached. */
-static void conn_prefetch(const struct client *c, uint32_t i)
+static SY_PREFETCH_INLINE void conn_prefetch(const struct client *c, uint32_t i)
 {
 	__builtin_prefetch(&c->conn[i], 1);
 	__builtin_prefetch(&c->request[(size_t)i * c->o.depth], 1);
