@@ -56,12 +56,15 @@ static int stack_listen(struct sock *s)
 {
 	struct sy_stack_endpoint any4 = {.addr = sy_addr_v4(0), .port = s->local.port};
 	bool any6 = is_any6(s);
-	int rc = sy_stack_listen(runner.stack, &s->local, s->backlog, (uintptr_t)s, &s->id);
+	/* Linux's bind() has checked that all sockets at this address allow it. */
+	__typeof__(&sy_stack_listen) listen =
+	        s->options.reuse_port ? sy_stack_listen_shared : sy_stack_listen;
+	int rc = listen(runner.stack, &s->local, s->backlog, (uintptr_t)s, &s->id);
 
 	if (!rc && any6) /* IPv4's, if it has them, are another listener's */
 		sy_stack_listener_set(runner.stack, s->id, s->backlog, true);
 	if (!rc && any6 && !s->v6_only)
-		rc = sy_stack_listen(runner.stack, &any4, s->backlog, (uintptr_t)s, &s->id_v4);
+		rc = listen(runner.stack, &any4, s->backlog, (uintptr_t)s, &s->id_v4);
 	if (rc) {
 		sy_log(SY_LOG_ERROR, "run", "port %u: the stack does not listen: %s",
 		       ntohs(s->local.port), strerror(-rc));

@@ -223,7 +223,7 @@ static bool time_wait_gives_way(const struct connection *c, const struct segment
 static void time_wait_replace(struct sy_stack *s, struct connection *c, struct segment *seg)
 {
 	const struct sy_tuple *t = &seg->view->tuple;
-	struct listener *l = listener_find(s, &t->dst, t->dport);
+	struct listener *l = listener_find(s, t);
 	uint32_t min = c->snd_nxt;
 
 	if (!l || l->retired) {

@@ -17,8 +17,8 @@ static bool endpoint_equal(const struct sy_stack_endpoint *a, const struct sy_st
 	return a->port == b->port && sy_addr_equal(&a->addr, &b->addr);
 }
 
-int sy_stack_listen(struct sy_stack *s, const struct sy_stack_endpoint *local, unsigned backlog,
-                    uint64_t cookie, sy_stack_id *out)
+static int stack_listen(struct sy_stack *s, const struct sy_stack_endpoint *local, unsigned backlog,
+                        uint64_t cookie, bool shared, sy_stack_id *out)
 {
 	struct listener *free = NULL;
 
@@ -28,7 +28,7 @@ int sy_stack_listen(struct sy_stack *s, const struct sy_stack_endpoint *local, u
 		struct listener *l = &s->listener[i];
 		if (!l->used)
 			free = free ? free : l;
-		else if (!l->retired && endpoint_equal(&l->local, local))
+		else if (!l->retired && !(shared && l->shared) && endpoint_equal(&l->local, local))
 			return -EADDRINUSE;
 	}
 	if (!free)
@@ -36,6 +36,7 @@ int sy_stack_listen(struct sy_stack *s, const struct sy_stack_endpoint *local, u
 	uint16_t generation = (free->generation + 1) & GENERATION_MASK;
 	*free = (struct listener){.local = *local,
 	                          .used = true,
+	                          .shared = shared,
 	                          .generation = generation ? generation : 1,
 	                          .backlog = backlog ? backlog : 1,
 	                          .cookie = cookie};
@@ -44,6 +45,18 @@ int sy_stack_listen(struct sy_stack *s, const struct sy_stack_endpoint *local, u
 	s->listener_count++;
 	*out = listener_id(s, free);
 	return 0;
+}
+
+int sy_stack_listen(struct sy_stack *s, const struct sy_stack_endpoint *local, unsigned backlog,
+                    uint64_t cookie, sy_stack_id *out)
+{
+	return stack_listen(s, local, backlog, cookie, false, out);
+}
+
+int sy_stack_listen_shared(struct sy_stack *s, const struct sy_stack_endpoint *local,
+                           unsigned backlog, uint64_t cookie, sy_stack_id *out)
+{
+	return stack_listen(s, local, backlog, cookie, true, out);
 }
 
 int sy_stack_accept(struct sy_stack *s, sy_stack_id listener, uint64_t cookie,

@@ -46,20 +46,39 @@ static unsigned listener_fit(const struct listener *l, const struct sy_addr *add
 	return fit && !l->retired ? fit + 3 : fit;
 }
 
-struct listener *listener_find(struct sy_stack *s, const struct sy_addr *addr, uint16_t port)
+/* One of the `count` listeners that fit as well as the first of them. Its order among them changes
+ * only when one is opened or closed. */
+static struct listener *listener_choose(struct sy_stack *s, struct listener *first, unsigned fit,
+                                        uint32_t count, const struct sy_tuple *t)
+{
+	uint32_t left =
+	        (uint32_t)((uint64_t)(uint32_t)sy_hash_tuple(&s->hash_key, t) * count >> 32);
+	struct listener *l = first;
+
+	for (; left > 0; left--)
+		do
+			l++;
+		while (listener_fit(l, &t->dst, t->dport) != fit);
+	return l;
+}
+
+struct listener *listener_find(struct sy_stack *s, const struct sy_tuple *t)
 {
 	struct listener *best = NULL;
 	unsigned fit = 0;
+	uint32_t count = 0;
 
 	for (uint32_t i = 0, seen = 0; seen < s->listener_count; i++) {
-		unsigned now = listener_fit(&s->listener[i], addr, port);
+		unsigned now = listener_fit(&s->listener[i], &t->dst, t->dport);
 		seen += s->listener[i].used;
 		if (now > fit) {
 			best = &s->listener[i];
 			fit = now;
+			count = 0;
 		}
+		count += now && now == fit;
 	}
-	return best;
+	return SY_LIKELY(count <= 1) ? best : listener_choose(s, best, fit, count, t);
 }
 
 bool listener_is_retired(const struct sy_stack *s, const struct sy_addr *addr, uint16_t port)

@@ -25,6 +25,7 @@ struct listener {
 	bool used, notified;            /* notified: of queued connections */
 	bool only_v6;                   /* the wildcard accepts IPv6 only */
 	bool retired;                   /* sy_stack_retire(): accepts no SYNs */
+	bool shared;                    /* sy_stack_listen_shared() */
 	uint16_t generation;
 	unsigned backlog;
 	uint64_t cookie;
@@ -35,9 +36,9 @@ struct listener {
 struct sy_stack;
 struct connection;
 
-/* Returns the most specific listener of a local address and port, a retired one if there is no
- * other, or NULL. */
-struct listener *listener_find(struct sy_stack *s, const struct sy_addr *addr, uint16_t port);
+/* Returns the most specific listener of a segment's destination; of those that share it, the one
+ * that a hash of the source chooses; a retired one if there is no other; or NULL. */
+struct listener *listener_find(struct sy_stack *s, const struct sy_tuple *t);
 struct listener *listener_of(struct sy_stack *s, sy_stack_id id);
 /* Has such a listener been retired? */
 bool listener_is_retired(const struct sy_stack *s, const struct sy_addr *addr, uint16_t port);

@@ -23,7 +23,7 @@ static void segment_arrive(struct sy_stack *s, struct segment *seg, const uint32
 	struct connection *c = bucket_find(s, bucket, t);
 
 	if (!c) {
-		struct listener *l = listener_find(s, &t->dst, t->dport);
+		struct listener *l = listener_find(s, t);
 		if (l) {
 			c = listener_arrive(s, l, seg);
 		} else {

@@ -160,7 +160,7 @@ server:
     access-control: 0.0.0.0/0 allow
     access-control: ::/0 allow
     num-threads: 2
-    so-reuseport: no
+    so-reuseport: yes
     do-udp: yes
     username: ""
     chroot: ""

@@ -224,6 +224,41 @@ def test_computing_program_keeps_its_port(stack):
     assert "has not accepted" not in process.output()
 
 
+# A listener for each thread, as servers with a thread per core have it.
+SHARED = """
+import threading
+def shared(number):
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    one.bind(("0.0.0.0", 8035))
+    one.listen(64)
+    return one
+def serve(one, number):
+    while True:
+        peer = one.accept()[0]
+        peer.sendall(b"%d" % number)
+        peer.close()
+listeners = [shared(number) for number in range(3)]
+for number, one in enumerate(listeners):
+    threading.Thread(target=serve, args=(one, number)).start()
+say("listens")
+"""
+
+
+@sanitized
+def test_listeners_at_one_port_share_its_connections(stack):
+    """SO_REUSEPORT: Linux distributes them by a hash, and so does the stack."""
+    start(stack, "shared", script(stack, "shared", SHARED), 8035)
+    client, host = stack["client"], stack["forwarder"]
+    before = kernel_connections(host)
+    served = []
+    for _ in range(60):
+        with connect(client, V4, 8035, timeout_s=60) as one:
+            served.append(receive_exactly(one, 1))
+    assert set(served) == {b"0", b"1", b"2"}
+    assert kernel_connections(host) == before
+
+
 # Like an FTP client in active mode: it listens, and reads from its control connection.
 ACTIVE = """
 control = socket.create_connection((sys.argv[1], int(sys.argv[2])))

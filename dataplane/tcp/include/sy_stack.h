@@ -175,6 +175,10 @@ struct sy_stack_endpoint {
  * -EADDRINUSE. */
 int sy_stack_listen(struct sy_stack *s, const struct sy_stack_endpoint *local, unsigned backlog,
                     uint64_t cookie, sy_stack_id *out);
+/* The same, beside others that were opened by this call at the same endpoint, as Linux's
+ * SO_REUSEPORT allows: a hash of its source assigns each connection to one of them. */
+int sy_stack_listen_shared(struct sy_stack *s, const struct sy_stack_endpoint *local,
+                           unsigned backlog, uint64_t cookie, sy_stack_id *out);
 /* Changes the backlog, and whether a dual-stack wildcard accepts only IPv6 (RFC 3493 5.3). */
 int sy_stack_listener_set(struct sy_stack *s, sy_stack_id id, unsigned backlog, bool only_v6);
 /* Accepts a connection; peer may be NULL. Fails with -EAGAIN if the queue is empty. */
