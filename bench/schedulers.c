@@ -216,7 +216,7 @@ int main(int argc, char **argv)
 	b.table_cache = must(table_cache_create());
 	b.active = must(calloc(b.o.servers, sizeof(*b.active)));
 	b.state.current = must(calloc(b.o.servers, sizeof(*b.state.current)));
-	b.state.turn = must(calloc(b.o.servers, sizeof(*b.state.turn)));
+	b.state.position = must(calloc(b.o.servers, sizeof(*b.state.position)));
 	b.state.cursor = must(calloc(1, sizeof(*b.state.cursor)));
 	double yard = baseline_ns(&b);
 	printf("%u servers, %u sessions; baseline: a random word of 1 MB, %.1f ns\n\n", b.o.servers,
@@ -229,7 +229,7 @@ int main(int argc, char **argv)
 			print_row(&b, scheduler_find(n), skewed, yard);
 	free(b.active);
 	free(b.state.current);
-	free(b.state.turn);
+	free(b.state.position);
 	free(b.state.cursor);
 	table_cache_destroy(b.table_cache);
 	return EXIT_SUCCESS;

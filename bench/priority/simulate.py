@@ -114,8 +114,8 @@ def burst_waits(size, share, driver, stack, service, scheduler, gap=0.0):
 
     none: each passes all three before the next does. darc: all pass the stack as they come, and an
     urgent one is served as soon as it has. ours: all are fetched as they come, and an urgent one
-    passes the stack and is served at once. What darc and ours leave for later disturbs no request here:
-    it would be interrupted, at no cost."""
+    passes the stack and is served at once. What darc and ours leave for later disturbs no request
+    here: it would be interrupted, at no cost."""
     arrive = np.arange(1, size + 1) * gap
     count = max(1, round(size * share))
     urgent = (np.arange(1, count + 1) / count * size).round().astype(int) - 1

@@ -45,6 +45,7 @@ EXEMPT = {
 
 REPLACEMENT = {word: text for words, text in RETIRED.items() for word in words.split()}
 
+
 def pattern(words):
     """Matches the words as names and as parts of snake_case and CamelCase names."""
     lower, title = "|".join(sorted(words)), "|".join(w.title() for w in sorted(words))
@@ -53,8 +54,10 @@ def pattern(words):
         rf"(?<![A-Za-z])(?:{lower})(?![a-z])|(?:{title})(?![a-z])|(?<![A-Za-z])(?:{upper})(?![A-Za-z])"
     )
 
+
 def is_below(file, folder):
     return file == folder or file.startswith(folder + "/")
+
 
 def check():
     anything = pattern(REPLACEMENT)

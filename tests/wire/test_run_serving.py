@@ -185,8 +185,8 @@ def test_connections_not_accepted_move_to_linux(stack):
         assert kernel_connections(host) == before + 3
 
 
-# Leaves connections unaccepted for three seconds of computing, or for nine seconds on a host that is so
-# busy: after ten the port is Linux's.
+# Leaves connections unaccepted for three seconds of computing, or for nine seconds on a host that
+# is so busy: after ten the port is Linux's.
 COMPUTES = """
 import time
 one = listener(8034)

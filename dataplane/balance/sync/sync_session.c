@@ -14,7 +14,7 @@ _Static_assert(sizeof(struct identity) == 13, "a wire format");
 struct __attribute__((packed)) state {
 	uint8_t state, flags;
 	uint8_t inserted; /* 7 bits; 1 bit: cold.text */
-	uint8_t asked;
+	uint8_t syn_seen;
 	uint16_t idle_s;
 	uint32_t number[2]; /* cold.fin_seq, or what is in its place */
 };
@@ -49,7 +49,7 @@ static void put_state(struct cursor *c, const struct sync_session *s)
 	        .state = s->hot[0].state,
 	        .flags = s->hot[0].flags,
 	        .inserted = (uint8_t)(cold->inserted | cold->text << 7),
-	        .asked = cold->asked,
+	        .syn_seen = cold->syn_seen,
 	        .idle_s = s->idle_s,
 	        .number = {cold->fin_seq[0], cold->fin_seq[1]},
 	};
@@ -135,7 +135,7 @@ static void get_state(struct reader *r, struct sync_session *out)
 	out->idle_s = state.idle_s;
 	cold->inserted = state.inserted & 0x7f;
 	cold->text = state.inserted >> 7;
-	cold->asked = state.asked & 1;
+	cold->syn_seen = state.syn_seen & 1;
 	memcpy(cold->fin_seq, state.number, sizeof(cold->fin_seq));
 	r->failed = r->failed || state.state == SESSION_FREE || state.state >= SESSION_STATES ||
 	            state.state == SESSION_PAIR_RECORD;

@@ -38,7 +38,7 @@ static struct sync_session session_draw(bool v6, bool pair)
 	                   .server = draw() & 0xffffff,
 	                   .local = (uint8_t)draw(),
 	                   .flags = (uint8_t)draw()},
-	        .cold[0] = {.asked = draw() & 1,
+	        .cold[0] = {.syn_seen = draw() & 1,
 	                    .inserted = draw() & 0x7f,
 	                    .text = draw() & 1,
 	                    .fin_seq = {(uint32_t)draw(), (uint32_t)draw()},
@@ -78,7 +78,7 @@ static void assert_state(const struct sync_session *a, const struct sync_session
 	assert_int_equal(a->hot[0].state, b->hot[0].state);
 	assert_int_equal(a->hot[0].flags, b->hot[0].flags);
 	assert_int_equal(a->idle_s, b->idle_s);
-	assert_int_equal(a->cold[0].asked, b->cold[0].asked);
+	assert_int_equal(a->cold[0].syn_seen, b->cold[0].syn_seen);
 	assert_int_equal(a->cold[0].inserted, b->cold[0].inserted);
 	assert_int_equal(a->cold[0].text, b->cold[0].text);
 	assert_memory_equal(a->cold[0].fin_seq, b->cold[0].fin_seq, sizeof(a->cold[0].fin_seq));
