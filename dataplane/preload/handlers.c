@@ -16,11 +16,13 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <ucontext.h>
 
 #include "preload.h"
 #include "real.h"
 
+#define END_S      10 /* for connections that the program has not accepted */
 #define SAME_FLAGS (SA_SIGINFO | SA_RESETHAND) /* that the kernel gets otherwise */
 
 typedef void (*handler)(int, siginfo_t *, void *);
@@ -136,11 +138,31 @@ void signals_admit(void)
 
 static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
+/* The signal may have interrupted malloc(), whose lock then stays locked: the process ends all the
+ * same. */
+static void end_guard(void)
+{
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
+	const struct itimerspec at = {.it_value.tv_sec = END_S};
+	int timer;
+
+	if (syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer) == 0)
+		syscall(SYS_timer_settime, timer, 0, &at, NULL);
+}
+
+/* Does not return: the lock stays locked, and where a wait was interrupted, all signals are blocked
+ * again when the handler returns. */
 static void end_process(int number, siginfo_t *info, void *context)
 {
+	sigset_t one;
+
+	end_guard();
 	serve_killed();
+	sigemptyset(&one);
+	sigaddset(&one, number);
 	REAL(sigaction)(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
-	syscall(SYS_tgkill, getpid(), gettid(), number); /* comes when this returns */
+	syscall(SYS_tgkill, getpid(), gettid(), number);
+	pthread_sigmask(SIG_UNBLOCK, &one, NULL);
 }
 
 static void end_arm(int number, int flags)
