@@ -2,7 +2,6 @@
 """Continues calls.py: options, counters and MSG_PEEK. calls_options.py PEER PORT."""
 
 import array
-import contextlib
 import ctypes
 import errno
 import fcntl
@@ -38,6 +37,12 @@ def facts(one):
     found = {name: struct.unpack_from("I", raw, at)[0] for name, at in names.items()}
     found["acked"], found["received"] = struct.unpack_from("QQ", raw, 120)
     return found
+
+
+def fill(one):
+    """Sends until nothing more fits for as long as the timeout: the peer does not read."""
+    while True:
+        one.send(bytes(4096))
 
 
 def unacknowledged():
@@ -109,12 +114,8 @@ def set_before():
         attempt(name, one.setsockopt, *option)
         say(struct.unpack("ll", one.getsockopt(*option[:2], 16)))
     attempt("receive timeout", one.recv, 1)
-    # Fills the buffer: the peer does not read.
     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 50000))
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            one.send(bytes(1 << 20))
-    attempt("send timeout", one.send, b"x")
+    attempt("send timeout", fill, one)
 
 
 def followed_by_linux():

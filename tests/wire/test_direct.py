@@ -222,7 +222,7 @@ def test_server_that_fails_its_check_gets_no_new_session(direct, family):
 def test_invalid_servers_are_refused(direct, family):
     service = direct.config[f"direct-echo{family}"]
     service.servers[0].port = ECHO + 1
-    with pytest.raises(CommandFailed, match="dr changes no ports"):
+    with pytest.raises(CommandFailed, match="dr translates no ports"):
         direct.apply()
     far = v4(FAR, 10) if family == 4 else v6(FAR, 10)
     service.servers[0] = Server(far, ECHO)

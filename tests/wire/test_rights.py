@@ -108,7 +108,7 @@ def test_readers_may_not_change(stage, words):
     before = stage.steelyard.states()
     done = cli(stage, READER, [READ], *words)
     assert done.returncode == 2
-    assert f"root and members of the group {CHANGE} only" in done.stderr
+    assert f"only to root and members of the group {CHANGE}:" in done.stderr
     assert stage.steelyard.states() == before
 
 

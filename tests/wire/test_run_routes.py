@@ -95,7 +95,7 @@ def test_longer_prefix_overrides_an_allowing_route(stack, asker, family, kind):
         asker.wait("far", family, False, "far is not reached")
         asker.out.wait_for(asker.ask("client", family), "the client's answer")
         count = listed(name)["unreachable"]
-        assert count > before and f"no way for {count} packets" in hook(name, "list", check=False)
+        assert count > before and f"no route for {count} packets" in hook(name, "list", check=False)
     finally:
         change(host, f"route del {kind} {far}/{length}", family)
     asker.wait("far", family, True, "far is reached again")

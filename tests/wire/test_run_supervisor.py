@@ -333,4 +333,4 @@ def test_linuxs_local_ports_are_refused(stack):
         done = on_stack(stack, "true", check=False)
     finally:
         host.sysctl("ipv4.ip_local_port_range", "32768 60999")
-    assert done.returncode == 2 and "Linux gives ports 61000-61500" in done.stderr
+    assert done.returncode == 2 and "Linux assigns ports 61000-61500" in done.stderr
