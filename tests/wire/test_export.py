@@ -8,6 +8,7 @@ from scapy.layers.inet import IP, TCP
 from scapy.layers.l2 import Ether
 
 from tests.lab import wait_until
+from tests.lab.servers import wait_listening
 from tests.lab.steelyard import VIP, WEB
 
 COLLECTOR_PORT = 6343
@@ -22,6 +23,8 @@ class Collector:
         self.ns, self.address, self.folder = lab[host].ns, lab[host].address(4), folder
         argv = ["sfcapd", "-w", folder, "-p", COLLECTOR_PORT, "-t", ROTATION_S]
         self.process = lab.start(host, "sfcapd", argv)
+        # Until then the host refuses datagrams, which the agent counts as errors.
+        wait_listening(self.ns, COLLECTOR_PORT, "udp")
 
     def flows(self):
         """Returns the flows that sfcapd has written so far."""
