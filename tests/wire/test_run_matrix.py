@@ -33,6 +33,27 @@ def matrix_lab():
 
 
 @pytest.fixture(scope="module")
+def servers(matrix_lab):
+    found = Servers(matrix_lab, make_certificate(matrix_lab.dir))
+    yield found
+    found.close()
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize(
+    ("client", "column"),
+    [
+        pytest.param(client, column, id=f"{client.name}-{column}".replace(" ", "-"))
+        for client in CLIENTS
+        for column in client.cells
+    ],
+)
+def test_client_reaches_its_server(servers, client, column):
+    """Before the servers below: the last of them has the interface until this file ends."""
+    servers.check(client, column)
+
+
+@pytest.fixture(scope="module")
 def running(matrix_lab, request):
     """A program that serves all of its cells."""
     place = Running(matrix_lab, request.param, make_certificate(matrix_lab.dir))
@@ -51,23 +72,3 @@ def test_cell_works(running, column):
     except BaseException:
         print(running.process.describe())
         raise
-
-
-@pytest.fixture(scope="module")
-def servers(matrix_lab):
-    found = Servers(matrix_lab, make_certificate(matrix_lab.dir))
-    yield found
-    found.close()
-
-
-@pytest.mark.programs
-@pytest.mark.parametrize(
-    ("client", "column"),
-    [
-        pytest.param(client, column, id=f"{client.name}-{column}".replace(" ", "-"))
-        for client in CLIENTS
-        for column in client.cells
-    ],
-)
-def test_client_reaches_its_server(servers, client, column):
-    servers.check(client, column)
