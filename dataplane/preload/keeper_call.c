@@ -225,10 +225,7 @@ bool keeper_serves(const struct sy_addr *addr)
 {
 	const struct message_answer *c = keeper_config();
 
-	for (uint32_t i = 0; c && i < c->addresses; i++)
-		if (sy_addr_equal(&c->addr[i], addr))
-			return true;
-	return false;
+	return c && message_has_address(c, addr);
 }
 
 bool keeper_serves_port(uint16_t port)

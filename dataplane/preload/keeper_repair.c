@@ -3,8 +3,9 @@
  * Connections of the stack that become Linux's, for a process of the program to accept
  * (docs/design/0067-reload-without-a-gap.md).
  *
- *     EXPORT ─▶ a socket of Linux's by TCP_REPAIR ─▶ a ticket: a connection to the same port, from
- * a loopback address ─▶ Linux's accept queue TAKE ◀── the process that has accepted the ticket
+ *     EXPORT ─▶ a socket of Linux's by TCP_REPAIR ──────────────────────────────┐
+ *               └▶ a ticket: a connection from a loopback address to that port  │
+ *                  └▶ Linux's accept queue ─▶ a process accepts it ─▶ TAKE ─────┴▶ gets the socket
  *
  * Linux's accept queue chooses the process, and wakes it. A ticket that ends before a process has
  * shown it is renewed: the process that had accepted it has ended, or its listener.
@@ -52,24 +53,12 @@ int repair_fd(void)
 
 /* ---- which connections a process may export -------------------------------------------------- */
 
-static bool is_served(const struct keeper *k, const struct sy_addr *addr)
-{
-	const struct message_answer *c = &k->options.config;
-
-	for (uint32_t i = 0; i < c->addresses; i++)
-		if (sy_addr_equal(&c->addr[i], addr))
-			return true;
-	return false;
-}
-
 /* An address that a client may have, on another host. */
 static bool is_client(const struct sy_addr *a)
 {
-	uint8_t first = sy_addr_is_v4(a) ? *(const uint8_t *)&a->w[3] : *(const uint8_t *)a;
+	bool compatible = a->d[0] == 0 && a->w[2] == 0; /* RFC 4291 2.5.5.1 */
 
-	if (sy_addr_is_v4(a))
-		return first != 0 && first != 127 && first < 224;
-	return first != 0xff && (a->d[0] != 0 || a->w[2] != 0);
+	return !sy_addr_is_bogus_source(a) && !compatible;
 }
 
 /* A worker can send any segment by its AF_XDP sockets: with a connection of Linux's at a port of
@@ -77,8 +66,8 @@ static bool is_client(const struct sy_addr *a)
 static bool is_allowed(const struct keeper *k, const struct peer *p,
                        const struct message_request *q, const struct message_connection *c)
 {
-	return p->bound && is_served(k, &q->addr) && port_is_of(p, &q->addr, q->port) &&
-	       is_client(&c->peer) && c->peer_port &&
+	return p->bound && message_has_address(&k->options.config, &q->addr) &&
+	       port_is_of(p, &q->addr, q->port) && is_client(&c->peer) && c->peer_port &&
 	       sy_addr_is_v4(&c->peer) == sy_addr_is_v4(&q->addr);
 }
 

@@ -100,4 +100,13 @@ struct message_answer {
 	uint64_t bytes; /* of memory for packets, of which every socket knows */
 };
 
+/* Is it one of the addresses that the stack serves? */
+static inline bool message_has_address(const struct message_answer *c, const struct sy_addr *addr)
+{
+	for (uint32_t i = 0; i < c->addresses; i++)
+		if (sy_addr_equal(&c->addr[i], addr))
+			return true;
+	return false;
+}
+
 #endif
