@@ -94,7 +94,8 @@ int main(int argc, char **argv)
 		ok = soak_run(&sum, o.frames / 3, o.seed + more, 1);
 	fuzz_traffic_print(&sum);
 	ok = check(2 * sum.reached >= sum.in, "half of the frames reach session code") && ok;
-	if (reason_missing(&sum))
-		ok = check(false, sy_drop_name(reason_missing(&sum)));
+	enum sy_drop missing = reason_missing(&sum);
+	if (missing)
+		ok = check(false, sy_drop_name(missing));
 	return ok ? EXIT_SUCCESS : EXIT_FAILURE;
 }
