@@ -16,7 +16,7 @@ struct sync_opened {
 	struct sync_replay replay[2][SYNC_WORKERS]; /* by sending worker */
 };
 
-/* What a peer is to hear about its parts: a bit by slot. */
+/* Answers to a peer's parts: a bit by slot. */
 struct sync_answers {
 	uint64_t applied[SYNC_SLOTS / 64 + 1], gap[SYNC_SLOTS / 64 + 1], copy[SYNC_SLOTS / 64 + 1];
 };
@@ -24,22 +24,17 @@ struct sync_answers {
 struct sync_lane {
 	struct sync_cipher *cipher; /* of what this worker sends */
 	uint64_t counter;           /* its datagrams */
-	uint64_t turn_ns;           /* the last turn */
+	uint64_t polled_ns;         /* the last poll */
 	uint64_t derived_ns;        /* the last key of an incarnation that was not accepted */
 	uint32_t answers_due;       /* a bit by node */
-	unsigned first_slot;        /* which is served first, in turn: copies are bounded */
+	unsigned first_slot;        /* of the next poll: copies are bounded, and slots rotate */
 	struct sync_answers answers[SYNC_NODES];
 	struct sync_opened *opened[SYNC_NODES]; /* NULL: it is no peer */
 	uint64_t drop[SYNC_DROP_COUNT];         /* readers: relaxed */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
-struct sync_kept {
-	struct sync_replica replica;
-	uint32_t epoch; /* of the peer, to which it belongs */
-};
-
 /* The node and the epoch to which a log is written; node 0: none so far. */
-struct sync_placed {
+struct sync_assignment {
 	uint8_t node;
 	uint32_t epoch;
 };
@@ -52,9 +47,9 @@ struct sync_node {
 	uint8_t target[SY_SLOTS];
 	bool targets_due;
 	uint64_t targets_ns;
-	struct sync_placed placed[SY_SLOTS], explained[SYNC_NODES];
+	struct sync_assignment assigned[SY_SLOTS], dictionary_assigned[SYNC_NODES];
 	struct sync_log log[SY_SLOTS], dictionary[SYNC_NODES];
-	struct sync_kept *kept[SYNC_NODES]; /* [SYNC_SLOTS]; NULL: it is no peer */
+	struct sync_replica *replica[SYNC_NODES]; /* [SYNC_SLOTS]; NULL: it is no peer */
 	struct sync_lane lane[SYNC_WORKERS];
 };
 

@@ -272,12 +272,12 @@ void sync_log_copy(struct sync_log *log)
 		log->copy = SYNC_COPY_DUE;
 }
 
-void sync_log_expire(struct sync_log *log, uint64_t timeout_ns, uint64_t most_ns, uint64_t now_ns)
+void sync_log_expire(struct sync_log *log, uint64_t timeout_ns, uint64_t max_ns, uint64_t now_ns)
 {
 	uint64_t timeout = timeout_ns << (log->timeouts < 16 ? log->timeouts : 16);
 
 	if (log->window.sent == log->window.first || sync_window_has_unsent(&log->window) ||
-	    now_ns - log->sent_ns < (timeout < most_ns ? timeout : most_ns))
+	    now_ns - log->sent_ns < (timeout < max_ns ? timeout : max_ns))
 		return;
 	sync_window_rewind(&log->window);
 	log->rewound = true; /* a gap that is reported now may be an old one */

@@ -109,7 +109,7 @@ void sync_log_answer(struct sync_log *log, const struct sync_part *part, uint64_
 void sync_log_copy(struct sync_log *log);
 
 /* Nothing was acknowledged for a time-out: the window is sent again. timeout_ns doubles with each
- * one in a row, up to most_ns. */
-void sync_log_expire(struct sync_log *log, uint64_t timeout_ns, uint64_t most_ns, uint64_t now_ns);
+ * one in a row, up to max_ns. */
+void sync_log_expire(struct sync_log *log, uint64_t timeout_ns, uint64_t max_ns, uint64_t now_ns);
 
 #endif

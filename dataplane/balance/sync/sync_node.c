@@ -27,6 +27,11 @@ const char *sync_drop_help(enum sync_drop reason)
 	return drop_help[reason];
 }
 
+static bool is_peer(const struct sync_node *n, uint8_t node)
+{
+	return n->options.peers >> node & 1;
+}
+
 /* ---- ciphers --------------------------------------------------------------------------------- */
 
 /* The cipher for what the peer's incarnation sends under the secret. Keys of an incarnation that is
@@ -88,7 +93,7 @@ static bool header_fits(struct sync_node *n, struct sync_lane *lane, const struc
 	if (h->magic != SYNC_MAGIC || h->version != SYNC_VERSION || h->worker >= SYNC_WORKERS ||
 	    (h->kind != SYNC_HELLO && h->kind != SYNC_PARTS))
 		return lane_drop(lane, SYNC_DROP_MALFORMED);
-	if (h->node >= SYNC_NODES || !(n->options.peers >> h->node & 1))
+	if (h->node >= SYNC_NODES || !is_peer(n, h->node))
 		return lane_drop(lane, SYNC_DROP_UNKNOWN_PEER);
 	if (h->kind == SYNC_PARTS &&
 	    (h->to != n->self.incarnation ||
@@ -105,10 +110,7 @@ static void hello_receive(struct sync_node *n, const struct sync_header *h, cons
 	if (len < sizeof(hello))
 		return;
 	memcpy(&hello, bytes, sizeof(hello));
-	n->self.sessions = 0;
-	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
-		n->self.sessions += __atomic_load_n(&n->log[slot].sum.count, __ATOMIC_RELAXED);
-	if (sync_peer_hear(&n->peer[h->node], &n->self, h->from, &hello, now_ns))
+	if (sync_hello_receive(&n->peer[h->node], &n->self, h->from, &hello, now_ns))
 		n->targets_due = true;
 }
 
@@ -135,8 +137,8 @@ void sync_lane_receive(struct sync_node *n, unsigned worker, const uint8_t *data
 		lane_drop(lane, secret < 0 ? SYNC_DROP_UNKNOWN_SECRET : SYNC_DROP_OUTDATED);
 		return;
 	}
-	int64_t n_plain = sync_open(cipher, datagram, len, plain);
-	if (n_plain < 0) {
+	int64_t opened = sync_open(cipher, datagram, len, plain);
+	if (opened < 0) {
 		lane_drop(lane, SYNC_DROP_FORGED);
 		return;
 	}
@@ -146,10 +148,10 @@ void sync_lane_receive(struct sync_node *n, unsigned worker, const uint8_t *data
 	}
 	if (h.kind == SYNC_HELLO) {
 		if (worker == 0)
-			hello_receive(n, &h, plain, (size_t)n_plain, now_ns);
+			hello_receive(n, &h, plain, (size_t)opened, now_ns);
 		return;
 	}
-	while (sync_part_next(plain, (size_t)n_plain, &at, &part) > 0) {
+	while (sync_part_next(plain, (size_t)opened, &at, &part) > 0) {
 		unsigned owner = n->options.owner(n->options.context, part.slot);
 		if (owner == worker)
 			sync_lane_part(n, worker, h.node, &part, now_ns);
@@ -163,15 +165,14 @@ void sync_lane_receive(struct sync_node *n, unsigned worker, const uint8_t *data
 static struct sync_replica *replica_of(struct sync_node *n, uint8_t node,
                                        const struct sync_part *part)
 {
-	struct sync_kept *k = &n->kept[node][part->slot];
-	struct sync_replica *r = &k->replica;
+	struct sync_replica *r = &n->replica[node][part->slot];
 	uint32_t epoch = __atomic_load_n(&n->peer[node].epoch, __ATOMIC_RELAXED);
 
-	if (k->epoch != epoch || sync_generation_is_later(part->generation, r->generation)) {
+	if (r->epoch != epoch || sync_generation_is_later(part->generation, r->generation)) {
 		const struct sync_sum stored =
 		        n->options.stored(n->options.context, node, part->slot);
 		sync_replica_begin(r, part->generation, &stored);
-		k->epoch = epoch;
+		r->epoch = epoch;
 	}
 	return part->generation == r->generation ? r : NULL;
 }
@@ -208,7 +209,7 @@ static struct sync_log *log_to(struct sync_node *n, uint8_t node, unsigned slot)
 {
 	if (slot == SYNC_DICTIONARY)
 		return &n->dictionary[node];
-	return n->placed[slot].node == node ? &n->log[slot] : NULL;
+	return n->assigned[slot].node == node ? &n->log[slot] : NULL;
 }
 
 void sync_lane_part(struct sync_node *n, unsigned worker, uint8_t node,
@@ -263,7 +264,7 @@ static void outgoing_flush(struct outgoing *o)
 
 static void answer_add(struct outgoing *o, enum sync_part_kind kind, unsigned slot)
 {
-	const struct sync_replica *r = &o->n->kept[o->node][slot].replica;
+	const struct sync_replica *r = &o->n->replica[o->node][slot];
 
 	if (sync_part_add(&o->payload, kind, slot, r->generation, r->expected))
 		return;
@@ -308,7 +309,7 @@ static uint8_t target_choose(const struct sync_node *n, unsigned slot, uint64_t 
 	uint8_t target = 0;
 
 	for (uint8_t node = 1; node < SYNC_NODES; node++) {
-		if (!(n->options.peers >> node & 1) || !sync_peer_is_alive(&n->peer[node], now_ns))
+		if (!is_peer(n, node) || !sync_peer_is_alive(&n->peer[node], now_ns))
 			continue;
 		uint64_t weight = sy_hash_mix(slot + 1, node * UINT64_C(0x9e3779b97f4a7c15));
 		if (!target || weight > best) {
@@ -332,8 +333,8 @@ static void targets_choose(struct sync_node *n, uint64_t now_ns)
 
 /* A new target knows nothing. A peer that has restarted may still have what it acknowledged: its
  * sums say so. */
-static void log_place(struct sync_node *n, struct sync_log *log, struct sync_placed *at,
-                      uint8_t target)
+static void log_assign(struct sync_node *n, struct sync_log *log, struct sync_assignment *at,
+                       uint8_t target)
 {
 	uint32_t epoch = __atomic_load_n(&n->peer[target].epoch, __ATOMIC_RELAXED);
 
@@ -341,22 +342,30 @@ static void log_place(struct sync_node *n, struct sync_log *log, struct sync_pla
 		sync_log_restart(log, &n->options.source);
 	else if (at->epoch != epoch)
 		sync_log_renumber(log);
-	*at = (struct sync_placed){target, epoch};
+	*at = (struct sync_assignment){target, epoch};
 }
 
-/* ---- a worker's turn ------------------------------------------------------------------------- */
+/* ---- a worker's poll ------------------------------------------------------------------------- */
+
+static uint64_t sessions_count(const struct sync_node *n)
+{
+	uint64_t sessions = 0;
+
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		sessions += __atomic_load_n(&n->log[slot].sum.count, __ATOMIC_RELAXED);
+	return sessions;
+}
 
 static void hellos_send(struct sync_node *n, uint64_t now_ns)
 {
 	struct sync_hello hello;
 
 	for (uint8_t node = 1; node < SYNC_NODES; node++)
-		if (n->options.peers >> node & 1 &&
-		    sync_peer_say(&n->peer[node], &n->self, now_ns, &hello))
+		if (is_peer(n, node) && sync_hello_make(&n->peer[node], &n->self, now_ns, &hello))
 			datagram_send(n, 0, node, SYNC_HELLO, &hello, sizeof(hello));
 }
 
-static void log_turn(struct outgoing *o, struct sync_log *log, unsigned *copies, uint64_t now_ns)
+static void log_poll(struct outgoing *o, struct sync_log *log, unsigned *copies, uint64_t now_ns)
 {
 	struct sync_node *n = o->n;
 
@@ -370,21 +379,21 @@ static void log_turn(struct outgoing *o, struct sync_log *log, unsigned *copies,
 	} while (sync_log_waiting(log) && sync_window_space(&log->window) > SYNC_WINDOW / 2);
 }
 
-static void slots_turn(struct sync_node *n, unsigned worker, uint8_t node, struct outgoing *o,
+static void slots_poll(struct sync_node *n, unsigned worker, uint8_t node, struct outgoing *o,
                        unsigned *copies, uint64_t now_ns)
 {
 	struct sync_lane *lane = &n->lane[worker];
 
-	for (unsigned i = 0; i < SY_SLOTS && node; i++) {
+	for (unsigned i = 0; i < SY_SLOTS; i++) {
 		unsigned slot = (lane->first_slot + i) % SY_SLOTS;
 		if (n->target[slot] != node || n->options.owner(n->options.context, slot) != worker)
 			continue;
-		log_place(n, &n->log[slot], &n->placed[slot], node);
-		log_turn(o, &n->log[slot], copies, now_ns);
+		log_assign(n, &n->log[slot], &n->assigned[slot], node);
+		log_poll(o, &n->log[slot], copies, now_ns);
 	}
 }
 
-static void peer_turn(struct sync_node *n, unsigned worker, uint8_t node, unsigned *copies,
+static void peer_poll(struct sync_node *n, unsigned worker, uint8_t node, unsigned *copies,
                       uint64_t now_ns)
 {
 	struct sync_lane *lane = &n->lane[worker];
@@ -395,22 +404,23 @@ static void peer_turn(struct sync_node *n, unsigned worker, uint8_t node, unsign
 	if (lane->answers_due >> node & 1)
 		answers_add(&o);
 	if (n->options.owner(n->options.context, SYNC_DICTIONARY) == worker) {
-		log_place(n, &n->dictionary[node], &n->explained[node], node);
-		log_turn(&o, &n->dictionary[node], copies, now_ns);
+		log_assign(n, &n->dictionary[node], &n->dictionary_assigned[node], node);
+		log_poll(&o, &n->dictionary[node], copies, now_ns);
 	}
-	slots_turn(n, worker, node, &o, copies, now_ns);
+	slots_poll(n, worker, node, &o, copies, now_ns);
 	outgoing_flush(&o);
 }
 
-uint64_t sync_lane_turn(struct sync_node *n, unsigned worker, uint64_t now_ns)
+uint64_t sync_lane_poll(struct sync_node *n, unsigned worker, uint64_t now_ns)
 {
 	struct sync_lane *lane = &n->lane[worker];
-	uint64_t passed = now_ns - lane->turn_ns;
+	uint64_t passed = now_ns - lane->polled_ns;
 	unsigned copies = n->options.copies;
 
 	if (worker == 0) {
 		hellos_send(n, now_ns);
 		if (n->targets_due || now_ns - n->targets_ns >= SYNC_HELLO_NS) {
+			n->self.sessions = sessions_count(n);
 			targets_choose(n, now_ns);
 			n->targets_due = false;
 			n->targets_ns = now_ns;
@@ -419,11 +429,11 @@ uint64_t sync_lane_turn(struct sync_node *n, unsigned worker, uint64_t now_ns)
 	if (passed < SYNC_MS) /* copies: at a bounded rate */
 		copies = (unsigned)(copies * passed / SYNC_MS);
 	for (uint8_t node = 1; node < SYNC_NODES; node++)
-		if (n->options.peers >> node & 1)
-			peer_turn(n, worker, node, &copies, now_ns);
+		if (is_peer(n, node))
+			peer_poll(n, worker, node, &copies, now_ns);
 	lane->first_slot = (lane->first_slot + 1) % SY_SLOTS;
 	lane->answers_due = 0;
-	lane->turn_ns = now_ns;
+	lane->polled_ns = now_ns;
 	return now_ns + SYNC_MS;
 }
 
@@ -436,7 +446,7 @@ void sync_node_change(struct sync_node *n, unsigned slot, uint32_t record)
 		return;
 	}
 	for (uint8_t node = 1; node < SYNC_NODES; node++)
-		if (n->options.peers >> node & 1)
+		if (is_peer(n, node))
 			sync_log_change(&n->dictionary[node], &n->options.source, record);
 }
 
@@ -457,7 +467,7 @@ const struct sync_log *sync_node_log(const struct sync_node *n, unsigned slot)
 
 const struct sync_replica *sync_node_replica(const struct sync_node *n, uint8_t node, unsigned slot)
 {
-	return &n->kept[node][slot].replica;
+	return &n->replica[node][slot];
 }
 
 uint8_t sync_node_target(const struct sync_node *n, unsigned slot)
@@ -480,10 +490,10 @@ static bool lane_create(struct sync_node *n, struct sync_lane *lane, uint64_t no
 {
 	bool ready = true;
 
-	lane->turn_ns = now_ns;
+	lane->polled_ns = now_ns;
 	lane->cipher = sync_cipher_create(&n->options.secret[0], n->self.node, n->self.incarnation);
-	for (unsigned node = 1; node < SYNC_NODES; node++)
-		if (n->options.peers >> node & 1)
+	for (uint8_t node = 1; node < SYNC_NODES; node++)
+		if (is_peer(n, node))
 			ready = (lane->opened[node] = calloc(1, sizeof(**lane->opened))) && ready;
 	return lane->cipher && ready;
 }
@@ -527,8 +537,9 @@ struct sync_node *sync_node_create(const struct sync_node_options *options, uint
 	for (uint8_t node = 1; node < SYNC_NODES; node++) {
 		sync_peer_begin(&n->peer[node], node);
 		sync_log_begin(&n->dictionary[node], SYNC_DICTIONARY, node);
-		if (options->peers >> node & 1)
-			ready = (n->kept[node] = calloc(SYNC_SLOTS, sizeof(**n->kept))) && ready;
+		if (is_peer(n, node))
+			ready = (n->replica[node] = calloc(SYNC_SLOTS, sizeof(**n->replica))) &&
+			        ready;
 	}
 	if (ready)
 		return n;
@@ -543,7 +554,7 @@ void sync_node_destroy(struct sync_node *n)
 	for (unsigned i = 0; i < SYNC_WORKERS; i++)
 		lane_destroy(&n->lane[i]);
 	for (unsigned node = 0; node < SYNC_NODES; node++)
-		free(n->kept[node]);
+		free(n->replica[node]);
 	sy_secret_wipe(n->options.secret, sizeof(n->options.secret));
 	free(n);
 }

@@ -6,7 +6,7 @@
  *
  *     sync_lane_receive()  datagram ─▶ opened ─▶ hello                          worker 0
  *                                          └───▶ part ─▶ log or replica         the slot's owner
- *     sync_lane_turn()     changes, copies, sums, acknowledgements, hellos ─▶ datagrams
+ *     sync_lane_poll()     changes, copies, sums, acknowledgements, hellos ─▶ datagrams
  *
  * A lane is a worker's share. Writer and reader of a lane, and of the logs and replicas of the
  * slots that its worker owns: that worker. Of peers: worker 0; others read what sync_peer.h says.
@@ -77,7 +77,7 @@ void sync_lane_receive(struct sync_node *n, unsigned worker, const uint8_t *data
 void sync_lane_part(struct sync_node *n, unsigned worker, uint8_t node,
                     const struct sync_part *part, uint64_t now_ns);
 /* Sends what is due. Returns when it is to be called again at the latest. */
-uint64_t sync_lane_turn(struct sync_node *n, unsigned worker, uint64_t now_ns);
+uint64_t sync_lane_poll(struct sync_node *n, unsigned worker, uint64_t now_ns);
 
 /* The owner of the slot: a record has changed, or is about to be removed. */
 void sync_node_change(struct sync_node *n, unsigned slot, uint32_t record);

@@ -9,8 +9,8 @@ void sync_peer_begin(struct sync_peer *peer, uint8_t node)
 	        .node = node, .refusal = SYNC_NO_HELLO, .timeout_ns = SYNC_TIMEOUT_MAX_NS};
 }
 
-bool sync_peer_say(struct sync_peer *peer, const struct sync_self *self, uint64_t now_ns,
-                   struct sync_hello *out)
+bool sync_hello_make(struct sync_peer *peer, const struct sync_self *self, uint64_t now_ns,
+                     struct sync_hello *out)
 {
 	if (now_ns < peer->hello_at_ns)
 		return false;
@@ -22,8 +22,8 @@ bool sync_peer_say(struct sync_peer *peer, const struct sync_self *self, uint64_
 	        .echo = peer->echoed ? peer->incarnation : peer->candidate,
 	        .slot_key = self->slot_key,
 	        .sent_ns = now_ns,
-	        .echo_ns = peer->their_ns,
-	        .delay_ns = now_ns - peer->their_at_ns,
+	        .echo_ns = peer->peer_sent_ns,
+	        .delay_ns = now_ns - peer->peer_sent_at_ns,
 	        .sessions = self->sessions,
 	        .version_min = SYNC_VERSION,
 	        .version_max = SYNC_VERSION,
@@ -71,17 +71,17 @@ static bool is_fresh(const struct sync_peer *peer, uint64_t from, const struct s
 	return hello->echo_ns && now_ns - hello->echo_ns < SYNC_FRESH_NS;
 }
 
-bool sync_peer_hear(struct sync_peer *peer, const struct sync_self *self, uint64_t from,
-                    const struct sync_hello *hello, uint64_t now_ns)
+bool sync_hello_receive(struct sync_peer *peer, const struct sync_self *self, uint64_t from,
+                        const struct sync_hello *hello, uint64_t now_ns)
 {
 	enum sync_refusal refusal = refusal_of(self, hello);
 
-	if (peer->candidate != from) { /* it learns at once that this node knows it */
+	if (peer->candidate != from) { /* answer at once */
 		peer->candidate = from;
 		peer->hello_at_ns = now_ns;
 	}
-	peer->their_ns = hello->sent_ns;
-	peer->their_at_ns = now_ns;
+	peer->peer_sent_ns = hello->sent_ns;
+	peer->peer_sent_at_ns = now_ns;
 	if (refusal != SYNC_ACCEPTED) {
 		if (peer->incarnation != from)
 			peer->refusal = (uint8_t)refusal;
@@ -91,7 +91,7 @@ bool sync_peer_hear(struct sync_peer *peer, const struct sync_self *self, uint64
 	if (other && !is_fresh(peer, from, hello, now_ns))
 		return false;
 	peer->refusal = SYNC_ACCEPTED;
-	peer->heard_ns = now_ns;
+	peer->received_ns = now_ns;
 	peer->role = hello->role;
 	peer->sessions = hello->sessions;
 	memcpy(peer->name, hello->name, sizeof(peer->name) - 1);

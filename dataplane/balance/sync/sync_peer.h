@@ -60,17 +60,17 @@ struct sync_peer {
 	uint32_t epoch;  /* counts accepted incarnations; their logs begin anew */
 	uint8_t refusal; /* enum sync_refusal */
 	uint8_t role;
-	bool echoed;                    /* the last hello went to the accepted incarnation */
-	uint64_t heard_ns;              /* the last hello of the accepted incarnation */
-	uint64_t hello_at_ns;           /* when the next hello is due */
-	uint64_t their_ns, their_at_ns; /* its clock in its last hello; when that came */
-	uint64_t srtt_ns, rttvar_ns;    /* 0: not measured */
-	uint64_t timeout_ns;            /* of an acknowledgement */
+	bool echoed;          /* the last hello went to the accepted incarnation */
+	uint64_t received_ns; /* the last hello of the accepted incarnation */
+	uint64_t hello_at_ns; /* when the next hello is due */
+	uint64_t peer_sent_ns, peer_sent_at_ns; /* its clock in its last hello; when that came */
+	uint64_t srtt_ns, rttvar_ns;            /* 0: not measured */
+	uint64_t timeout_ns;                    /* of an acknowledgement */
 	uint64_t sessions;
 	char name[SYNC_NAME];
 };
 
-/* What this node says of itself. */
+/* This node, as its hellos describe it. */
 struct sync_self {
 	uint64_t incarnation;
 	uint64_t slot_key;
@@ -82,18 +82,18 @@ struct sync_self {
 void sync_peer_begin(struct sync_peer *peer, uint8_t node);
 
 /* Returns whether a hello is due, and fills it. */
-bool sync_peer_say(struct sync_peer *peer, const struct sync_self *self, uint64_t now_ns,
-                   struct sync_hello *out);
+bool sync_hello_make(struct sync_peer *peer, const struct sync_self *self, uint64_t now_ns,
+                     struct sync_hello *out);
 
-/* A hello of the incarnation `from`, whose seal was right. Returns whether the peer is another one
- * from now on: its logs begin anew, in both directions. */
-bool sync_peer_hear(struct sync_peer *peer, const struct sync_self *self, uint64_t from,
-                    const struct sync_hello *hello, uint64_t now_ns);
+/* Handles a hello of the incarnation `from`, whose seal was right. Returns true if that became the
+ * accepted incarnation: the logs in both directions begin anew. */
+bool sync_hello_receive(struct sync_peer *peer, const struct sync_self *self, uint64_t from,
+                        const struct sync_hello *hello, uint64_t now_ns);
 
 static inline bool sync_peer_is_alive(const struct sync_peer *peer, uint64_t now_ns)
 {
 	/* Worker 0's time may be a little ahead of another worker's. */
-	return peer->incarnation && (int64_t)(now_ns - peer->heard_ns) < (int64_t)SYNC_ALIVE_NS;
+	return peer->incarnation && (int64_t)(now_ns - peer->received_ns) < (int64_t)SYNC_ALIVE_NS;
 }
 
 #endif

@@ -7,13 +7,6 @@ void sync_replica_begin(struct sync_replica *r, uint32_t generation, const struc
 	        .expected = 1, .generation = generation, .here = *here, .faults = r->faults};
 }
 
-/* A put that was refused is deleted or changed like any other. */
-static void missing_note(struct sync_replica *r, uint8_t kind, uint64_t hash)
-{
-	if (kind == SYNC_DELETE)
-		sync_sum_subtract(&r->refused, hash);
-}
-
 static enum sync_result object_apply(struct sync_replica *r, const struct sync_sink *sink,
                                      unsigned node, unsigned slot, const uint8_t *entry)
 {
@@ -21,8 +14,8 @@ static enum sync_result object_apply(struct sync_replica *r, const struct sync_s
 	uint64_t hash = 0;
 	enum sync_result result = sink->apply(sink->context, node, slot, entry, &hash);
 
-	if (result == SYNC_MISSING)
-		missing_note(r, kind, hash);
+	if (result == SYNC_MISSING && kind == SYNC_DELETE)
+		sync_sum_subtract(&r->refused, hash); /* its put was refused */
 	else if (result == SYNC_REFUSED)
 		sync_sum_add(&r->refused, hash);
 	else if (result == SYNC_NEW && kind != SYNC_DELETE)
@@ -32,7 +25,8 @@ static enum sync_result object_apply(struct sync_replica *r, const struct sync_s
 	return result;
 }
 
-static void sum_compare(struct sync_replica *r, const uint8_t *entry, uint64_t now_ns)
+/* Returns whether the sums are equal. */
+static bool sum_compare(struct sync_replica *r, const uint8_t *entry, uint64_t now_ns)
 {
 	struct sync_sum_entry e;
 
@@ -40,18 +34,18 @@ static void sum_compare(struct sync_replica *r, const uint8_t *entry, uint64_t n
 	const struct sync_sum sent = {e.hash, e.count};
 	const struct sync_sum known = {r->here.hash + r->refused.hash,
 	                               r->here.count + r->refused.count};
-	r->differs = !sync_sum_equal(&sent, &known);
-	if (r->differs) {
+	if (!sync_sum_equal(&sent, &known)) {
 		r->faults++;
-	} else {
-		r->verified = true;
-		r->verified_ns = now_ns;
+		return false;
 	}
+	r->verified = true;
+	r->verified_ns = now_ns;
+	return true;
 }
 
 static enum sync_result entry_apply(struct sync_replica *r, const struct sync_sink *sink,
                                     unsigned node, unsigned slot, const uint8_t *entry,
-                                    uint64_t now_ns)
+                                    uint64_t now_ns, bool *differs)
 {
 	const struct sync_entry_head *head = (const void *)entry;
 
@@ -73,7 +67,7 @@ static enum sync_result entry_apply(struct sync_replica *r, const struct sync_si
 	case SYNC_SUM:
 		if (head->len < sizeof(struct sync_sum_entry))
 			return SYNC_INVALID;
-		sum_compare(r, entry, now_ns);
+		*differs = !sum_compare(r, entry, now_ns) || *differs;
 		return SYNC_DONE;
 	default: /* of a later version */
 		return SYNC_DONE;
@@ -93,13 +87,12 @@ enum sync_reply sync_replica_apply(struct sync_replica *r, const struct sync_sin
 		at += ((const struct sync_entry_head *)entry)->len;
 		if (number != r->expected) /* it came before */
 			continue;
-		enum sync_result result = entry_apply(r, sink, node, part->slot, entry, now_ns);
+		enum sync_result result =
+		        entry_apply(r, sink, node, part->slot, entry, now_ns, &differs);
 		if (result == SYNC_LATER)
 			break;
 		if (result == SYNC_INVALID)
 			return SYNC_REPLY_NONE;
-		differs = differs || r->differs;
-		r->differs = false;
 		r->expected++;
 	}
 	return differs && !r->copies ? SYNC_REPLY_COPY : SYNC_REPLY_APPLIED;

@@ -37,16 +37,16 @@ struct sync_sink {
 struct sync_replica {
 	uint32_t expected;       /* the next entry to apply; 0: no log has begun */
 	uint32_t generation;     /* of the log */
+	uint32_t epoch;          /* of the peer's incarnation; sync_node.c sets it */
 	struct sync_sum here;    /* objects that are stored and counted */
 	struct sync_sum refused; /* and those that could not be stored */
-	bool differs;            /* as of the last sum */
 	bool copies;             /* a copy has begun and not ended */
 	bool verified;           /* a sum was equal since the last restart */
 	uint64_t faults;         /* sums that were not */
 	uint64_t verified_ns;    /* the last one that was */
 };
 
-/* What the sender is to hear about a part. */
+/* How to answer a part. */
 enum sync_reply {
 	SYNC_REPLY_APPLIED,
 	SYNC_REPLY_GAP,

@@ -18,6 +18,7 @@
 
 #include <cmocka.h>
 
+#include "sync_fixture.h"
 #include "sync_log.h"
 #include "sync_replica.h"
 
@@ -30,11 +31,6 @@
 #define QUIET   4000 /* steps within which all must be equal once nothing disturbs */
 #define SENDER  7
 
-struct object {
-	uint32_t id; /* 0: the record is free */
-	uint32_t value;
-};
-
 struct packet {
 	bool used, back;
 	uint64_t at_ns;
@@ -42,7 +38,7 @@ struct packet {
 };
 
 static struct world {
-	uint64_t random, now_ns;
+	uint64_t now_ns;
 	/* the sender */
 	struct sync_log log[SLOTS];
 	struct object object[SLOTS][RECORDS];
@@ -60,42 +56,14 @@ static struct world {
 	unsigned loss; /* of 100 */
 } world;
 
-static uint32_t draw(uint32_t below)
-{
-	struct world *w = &world;
-
-	w->random = w->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-	return (uint32_t)((w->random >> 33) % below);
-}
-
 static bool chance(unsigned percent)
 {
-	return draw(100) < percent;
-}
-
-static uint64_t hash_of(uint32_t id)
-{
-	return (id + 1) * UINT64_C(0x9e3779b97f4a7c15);
+	return random_below(100) < percent;
 }
 
 /* ---- the sender's objects -------------------------------------------------------------------- */
 
-struct __attribute__((packed)) entry {
-	struct sync_entry_head head;
-	uint32_t id, value;
-};
-
-static void entry_write(uint8_t *to, uint8_t kind, const struct object *o, uint64_t *hash)
-{
-	/* Of different lengths, so that windows fill in different ways. */
-	struct entry e = {.head = {kind, (uint8_t)(sizeof(e) + o->id % 50)}, o->id, o->value};
-
-	memset(to, 0, SYNC_ENTRY);
-	memcpy(to, &e, sizeof(e));
-	*hash = hash_of(o->id);
-}
-
-/* Odd values are not worth it, as sessions that are half open. */
+/* One value in eight is not to be replicated, like an embryonic session. */
 static bool describe(void *context, unsigned slot, uint32_t record, bool known, uint8_t *entry,
                      uint64_t *hash)
 {
@@ -103,14 +71,14 @@ static bool describe(void *context, unsigned slot, uint32_t record, bool known, 
 
 	if (o->id == 0 || o->value % 8 == 7)
 		return false;
-	entry_write(entry, known ? SYNC_CHANGE : SYNC_PUT, o, hash);
+	object_write(entry, known ? SYNC_CHANGE : SYNC_PUT, o, hash);
 	return true;
 }
 
 static void describe_end(void *context, unsigned slot, uint32_t record, uint8_t *entry,
                          uint64_t *hash)
 {
-	entry_write(entry, SYNC_DELETE, &world.object[slot][record], hash);
+	object_write(entry, SYNC_DELETE, &world.object[slot][record], hash);
 }
 
 static uint32_t next(void *context, unsigned slot, uint32_t record)
@@ -132,9 +100,9 @@ static const struct sync_source source = {NULL, describe, describe_end, next, ma
 /* One change of one object. */
 static void object_step(void)
 {
-	unsigned slot = draw(SLOTS), record = draw(RECORDS);
+	unsigned slot = random_below(SLOTS), record = random_below(RECORDS);
 	struct object *o = &world.object[slot][record];
-	uint32_t id = 1 + draw(IDS - 1);
+	uint32_t id = 1 + random_below(IDS - 1);
 
 	if (o->id && chance(30)) {
 		sync_log_end(&world.log[slot], &source, record);
@@ -146,7 +114,7 @@ static void object_step(void)
 		for (unsigned i = 0; i < RECORDS; i++)
 			if (world.object[slot][i].id == id)
 				return;
-		*o = (struct object){id, draw(16)};
+		*o = (struct object){id, random_below(16)};
 		sync_log_change(&world.log[slot], &source, record);
 	}
 }
@@ -166,11 +134,11 @@ static uint32_t stored_count(void)
 static enum sync_result apply(void *context, unsigned node, unsigned slot, const uint8_t *entry,
                               uint64_t *hash)
 {
-	struct entry e;
+	struct object_entry e;
 
 	assert_int_equal(node, SENDER);
 	memcpy(&e, entry, sizeof(e));
-	*hash = hash_of(e.id);
+	*hash = object_hash(e.id);
 	__typeof__(&world.stored[0][0]) s = &world.stored[slot][e.id];
 	bool counted = s->here && s->counted;
 	if (e.head.kind == SYNC_DELETE) {
@@ -209,11 +177,12 @@ static void packet_send(const struct sync_payload *p, bool back)
 	unsigned copies = chance(5) ? 2 : 1;
 
 	while (copies-- > 0) {
-		struct packet *to = &world.packet[draw(FLIGHT)]; /* may displace another: a loss */
+		struct packet *to =
+		        &world.packet[random_below(FLIGHT)]; /* may displace another: a loss */
 		if (chance(world.loss))
 			continue;
-		*to = (struct packet){true, back,
-		                      world.now_ns + draw(chance(20) ? 20 : 2) * STEP_NS, *p};
+		*to = (struct packet){
+		        true, back, world.now_ns + random_below(chance(20) ? 20 : 2) * STEP_NS, *p};
 	}
 }
 
@@ -268,7 +237,7 @@ static void numbers_begin(void)
 		for (unsigned id = 0; id < IDS; id++) {
 			world.stored[slot][id].counted = world.stored[slot][id].here;
 			if (world.stored[slot][id].here)
-				sync_sum_add(&here, hash_of(id));
+				sync_sum_add(&here, object_hash(id));
 		}
 		sync_replica_begin(&world.replica[slot], world.log[slot].generation, &here);
 	}
@@ -297,8 +266,8 @@ static void sender_step(void)
 	for (unsigned slot = 0; slot < SLOTS; slot++) {
 		struct sync_log *log = &world.log[slot];
 		sync_log_expire(log, 5 * STEP_NS, 200 * STEP_NS, world.now_ns);
-		sync_log_fill(log, &source, draw(20), world.now_ns - log->sum_ns > 50 * STEP_NS,
-		              world.now_ns);
+		sync_log_fill(log, &source, random_below(20),
+		              world.now_ns - log->sum_ns > 50 * STEP_NS, world.now_ns);
 		if (sync_log_send(log, &p, world.now_ns) && chance(50)) {
 			packet_send(&p, false);
 			p.len = 0;
@@ -333,7 +302,7 @@ static bool is_equal(void)
 static void disturb(void)
 {
 	if (chance(1))
-		world.loss = draw(4) * 15;
+		world.loss = random_below(4) * 15;
 	if (chance(1) && chance(30))
 		world.loss = 100; /* cut */
 	if (chance(1) && chance(50))
@@ -341,7 +310,7 @@ static void disturb(void)
 	if (chance(1) && chance(50))
 		sender_restart();
 	if (chance(1) && chance(50))
-		world.capacity = chance(50) ? UINT32_MAX : draw(SLOTS * RECORDS);
+		world.capacity = chance(50) ? UINT32_MAX : random_below(SLOTS * RECORDS);
 }
 
 static void settle(uint64_t seed)
@@ -389,7 +358,7 @@ static void sums_prove(uint64_t seed)
 static void run(uint64_t seed)
 {
 	memset(&world, 0, sizeof(world));
-	world.random = seed;
+	random_state = seed;
 	world.capacity = UINT32_MAX;
 	for (unsigned slot = 0; slot < SLOTS; slot++) {
 		sync_log_begin(&world.log[slot], slot, 0);
@@ -397,7 +366,7 @@ static void run(uint64_t seed)
 	}
 	numbers_begin();
 	for (unsigned step = 0; step < STEPS; step++) {
-		for (unsigned i = draw(chance(5) ? 400 : 20); i > 0; i--)
+		for (unsigned i = random_below(chance(5) ? 400 : 20); i > 0; i--)
 			object_step();
 		disturb();
 		network_step();
@@ -406,13 +375,6 @@ static void run(uint64_t seed)
 	}
 	settle(seed);
 	sums_prove(seed);
-}
-
-static uint64_t number_of(const char *name, uint64_t otherwise)
-{
-	const char *text = getenv(name);
-
-	return text ? strtoull(text, NULL, 10) : otherwise;
 }
 
 static void test_replicas_equal_the_objects(void **state)

@@ -19,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "sync_fixture.h"
 #include "sync_node.h"
 
 #define NODES   4
@@ -31,10 +32,6 @@
 #define QUIET   6000
 
 static const uint16_t used[USED] = {0, 17, 64, 255, SYNC_DICTIONARY};
-
-struct object {
-	uint32_t id, value; /* id 0: the record is free */
-};
 
 struct stored {
 	bool here, counted;
@@ -60,22 +57,16 @@ struct packet {
 };
 
 static struct {
-	uint64_t random, now_ns;
+	uint64_t now_ns;
 	unsigned nodes, loss;
 	bool cut[NODES + 1][NODES + 1];
 	struct node node[NODES + 1];
 	struct packet packet[FLIGHT], recorded[32];
 } world;
 
-static uint32_t draw(uint32_t below)
-{
-	world.random = world.random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-	return (uint32_t)((world.random >> 33) % below);
-}
-
 static bool chance(unsigned permille)
 {
-	return draw(1000) < permille;
+	return random_below(1000) < permille;
 }
 
 static unsigned used_index(unsigned slot)
@@ -87,26 +78,7 @@ static unsigned used_index(unsigned slot)
 	return i;
 }
 
-static uint64_t hash_of(uint32_t id)
-{
-	return (id + 1) * UINT64_C(0x9e3779b97f4a7c15);
-}
-
 /* ---- objects --------------------------------------------------------------------------------- */
-
-struct __attribute__((packed)) entry {
-	struct sync_entry_head head;
-	uint32_t id, value;
-};
-
-static void entry_write(uint8_t *to, uint8_t kind, const struct object *o, uint64_t *hash)
-{
-	struct entry e = {.head = {kind, (uint8_t)(sizeof(e) + o->id % 40)}, o->id, o->value};
-
-	memset(to, 0, SYNC_ENTRY);
-	memcpy(to, &e, sizeof(e));
-	*hash = hash_of(o->id);
-}
 
 static bool describe(void *context, unsigned slot, uint32_t record, bool known, uint8_t *entry,
                      uint64_t *hash)
@@ -115,7 +87,7 @@ static bool describe(void *context, unsigned slot, uint32_t record, bool known, 
 	const struct object *o = &n->object[used_index(slot)][record];
 
 	if (o->id)
-		entry_write(entry, known ? SYNC_CHANGE : SYNC_PUT, o, hash);
+		object_write(entry, known ? SYNC_CHANGE : SYNC_PUT, o, hash);
 	return o->id;
 }
 
@@ -124,7 +96,7 @@ static void describe_end(void *context, unsigned slot, uint32_t record, uint8_t 
 {
 	const struct node *n = context;
 
-	entry_write(entry, SYNC_DELETE, &n->object[used_index(slot)][record], hash);
+	object_write(entry, SYNC_DELETE, &n->object[used_index(slot)][record], hash);
 }
 
 static uint32_t next(void *context, unsigned slot, uint32_t record)
@@ -150,9 +122,9 @@ static uint8_t *marks(void *context, unsigned slot, uint8_t peer, uint32_t *coun
 /* The dictionary only grows here, as ids do that are in use. */
 static void object_step(struct node *n)
 {
-	unsigned i = draw(USED), record = draw(RECORDS);
+	unsigned i = random_below(USED), record = random_below(RECORDS);
 	struct object *o = &n->object[i][record];
-	uint32_t id = 1 + draw(IDS - 1);
+	uint32_t id = 1 + random_below(IDS - 1);
 
 	if (o->id && chance(300) && used[i] != SYNC_DICTIONARY) {
 		sync_node_end(n->sync, used[i], record);
@@ -164,7 +136,7 @@ static void object_step(struct node *n)
 		for (unsigned other = 0; other < RECORDS; other++)
 			if (n->object[i][other].id == id)
 				return;
-		*o = (struct object){id, draw(16)};
+		*o = (struct object){id, random_below(16)};
 		sync_node_change(n->sync, used[i], record);
 	}
 }
@@ -175,10 +147,10 @@ static enum sync_result apply(void *context, unsigned node, unsigned slot, const
                               uint64_t *hash)
 {
 	struct node *n = context;
-	struct entry e;
+	struct object_entry e;
 
 	memcpy(&e, entry, sizeof(e));
-	*hash = hash_of(e.id);
+	*hash = object_hash(e.id);
 	struct stored *s = &n->stored[node][used_index(slot)][e.id];
 	bool counted = s->here && s->counted;
 	if (e.head.kind == SYNC_DELETE) {
@@ -221,7 +193,7 @@ static struct sync_sum stored_sum(void *context, uint8_t node, unsigned slot)
 		struct stored *s = &n->stored[node][i][id];
 		s->counted = s->here;
 		if (s->here)
-			sync_sum_add(&sum, hash_of(id));
+			sync_sum_add(&sum, object_hash(id));
 	}
 	return sum;
 }
@@ -245,15 +217,15 @@ static void pass(void *context, unsigned worker, uint8_t from, const struct sync
 
 static void packet_put(uint8_t to, const uint8_t *bytes, size_t len)
 {
-	struct packet *p = &world.packet[draw(FLIGHT)];
+	struct packet *p = &world.packet[random_below(FLIGHT)];
 
 	p->used = true;
 	p->to = to;
-	p->at_ns = world.now_ns + draw(chance(100) ? 30 : 2) * STEP_NS;
+	p->at_ns = world.now_ns + random_below(chance(100) ? 30 : 2) * STEP_NS;
 	p->len = (uint16_t)len;
 	memcpy(p->bytes, bytes, len);
 	if (chance(20))
-		world.recorded[draw(SY_ARRAY_LEN(world.recorded))] = *p;
+		world.recorded[random_below(SY_ARRAY_LEN(world.recorded))] = *p;
 }
 
 static void datagram_send(void *context, unsigned worker, uint8_t to, const uint8_t *bytes,
@@ -262,19 +234,19 @@ static void datagram_send(void *context, unsigned worker, uint8_t to, const uint
 	const struct node *n = context;
 
 	for (unsigned copies = chance(30) ? 2 : 1; copies > 0; copies--)
-		if (draw(100) >= world.loss && !world.cut[n->number][to])
+		if (random_below(100) >= world.loss && !world.cut[n->number][to])
 			packet_put(to, bytes, len);
 }
 
 static void forge(void)
 {
-	struct packet p = world.recorded[draw(SY_ARRAY_LEN(world.recorded))];
+	struct packet p = world.recorded[random_below(SY_ARRAY_LEN(world.recorded))];
 
 	if (p.len == 0) /* none was recorded, or it was cut to nothing */
 		return;
 	if (chance(500))
-		p.bytes[draw(p.len)] ^= (uint8_t)(1 + draw(255));
-	packet_put(p.to, p.bytes, chance(900) ? p.len : draw(p.len + 1u));
+		p.bytes[random_below(p.len)] ^= (uint8_t)(1 + random_below(255));
+	packet_put(p.to, p.bytes, chance(900) ? p.len : random_below(p.len + 1u));
 }
 
 static void network_step(void)
@@ -334,21 +306,21 @@ static void nodes_step(bool changes)
 {
 	for (unsigned i = 1; i <= world.nodes; i++) {
 		struct node *n = &world.node[i];
-		for (unsigned left = draw(chance(10) ? 200 : 6); changes && n->lives && left > 0;
-		     left--)
+		for (unsigned left = random_below(chance(10) ? 200 : 6);
+		     changes && n->lives && left > 0; left--)
 			object_step(n);
 		for (unsigned worker = 0; n->lives && worker < n->workers; worker++)
-			sync_lane_turn(n->sync, worker, world.now_ns);
+			sync_lane_poll(n->sync, worker, world.now_ns);
 	}
 }
 
 static void disturb(void)
 {
-	struct node *n = &world.node[1 + draw(world.nodes)];
-	unsigned a = 1 + draw(world.nodes), b = 1 + draw(world.nodes);
+	struct node *n = &world.node[1 + random_below(world.nodes)];
+	unsigned a = 1 + random_below(world.nodes), b = 1 + random_below(world.nodes);
 
 	if (chance(5))
-		world.loss = draw(4) * 15;
+		world.loss = random_below(4) * 15;
 	if (chance(5))
 		world.cut[a][b] = chance(300);
 	if (chance(2) && n->lives)
@@ -424,12 +396,12 @@ static void settle(uint64_t seed)
 static void run(uint64_t seed)
 {
 	memset(&world, 0, sizeof(world));
-	world.random = seed;
+	random_state = seed;
 	world.now_ns = UINT64_C(1000000000000);
-	world.nodes = 2 + draw(NODES - 1);
+	world.nodes = 2 + random_below(NODES - 1);
 	for (unsigned i = 1; i <= world.nodes; i++) {
 		world.node[i].number = (uint8_t)i;
-		world.node[i].workers = 1 + draw(3);
+		world.node[i].workers = 1 + random_below(3);
 		node_start(&world.node[i]);
 	}
 	for (unsigned step = 0; step < STEPS; step++) {
@@ -441,13 +413,6 @@ static void run(uint64_t seed)
 	settle(seed);
 	for (unsigned i = 1; i <= world.nodes; i++)
 		node_stop(&world.node[i], true);
-}
-
-static uint64_t number_of(const char *name, uint64_t otherwise)
-{
-	const char *text = getenv(name);
-
-	return text ? strtoull(text, NULL, 10) : otherwise;
 }
 
 static void test_peers_store_what_living_nodes_have(void **state)

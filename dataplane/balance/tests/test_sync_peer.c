@@ -8,16 +8,9 @@
 
 #include <cmocka.h>
 
+#include "../../tcp/tests/random.h"
 #include "sync_peer.h"
 #include "sync_seal.h"
-
-static uint32_t draw(uint32_t below)
-{
-	static uint64_t random = 5;
-
-	random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-	return (uint32_t)((random >> 33) % below);
-}
 
 /* ---- seals ----------------------------------------------------------------------------------- */
 
@@ -104,8 +97,8 @@ static void test_each_counter_is_accepted_once(void **state)
 	uint64_t top = 0;
 
 	for (unsigned i = 0; i < 100000; i++) {
-		uint64_t spread = draw(8) == 0 ? 3000 : 40, base = top + 20;
-		uint64_t counter = base > spread ? base - draw((uint32_t)spread) : 1;
+		uint64_t spread = random_below(8) == 0 ? 3000 : 40, base = top + 20;
+		uint64_t counter = base > spread ? base - random_below((uint32_t)spread) : 1;
 		bool accepted = sync_replay_accept(&r, counter);
 		if (accepted)
 			assert_false(came[counter]);
@@ -137,26 +130,27 @@ static void node_start(struct node *n, uint8_t number, uint8_t other, uint64_t i
 	sync_peer_begin(&n->peer, other);
 }
 
-/* One turn of `from`; the hello arrives at `to` unless it is lost. Returns whether one was sent. */
+/* Sends the hello that is due, which arrives at `to` unless it is lost. Returns whether one was
+ * due. */
 static bool hello_pass(struct node *from, struct node *to, bool lost, struct sync_hello *recorded)
 {
 	struct sync_hello hello;
 
-	if (!sync_peer_say(&from->peer, &from->self, now_ns, &hello))
+	if (!sync_hello_make(&from->peer, &from->self, now_ns, &hello))
 		return false;
 	if (recorded)
 		*recorded = hello;
 	if (!lost)
-		sync_peer_hear(&to->peer, &to->self, from->self.incarnation, &hello,
-		               now_ns + 300000);
+		sync_hello_receive(&to->peer, &to->self, from->self.incarnation, &hello,
+		                   now_ns + 300000);
 	return true;
 }
 
 static void time_pass(struct node *a, struct node *b, unsigned ms, unsigned loss_of_8)
 {
 	for (; ms > 0; ms--, now_ns += 1000000) {
-		hello_pass(a, b, draw(8) < loss_of_8, NULL);
-		hello_pass(b, a, draw(8) < loss_of_8, NULL);
+		hello_pass(a, b, random_below(8) < loss_of_8, NULL);
+		hello_pass(b, a, random_below(8) < loss_of_8, NULL);
 	}
 }
 
@@ -210,9 +204,9 @@ static void test_another_slot_key_or_version_is_refused(void **state)
 	assert_int_equal(a.peer.incarnation, 0);
 	assert_int_equal(a.peer.refusal, SYNC_OTHER_KEY);
 	now_ns += SYNC_HELLO_NS;
-	assert_true(sync_peer_say(&b.peer, &b.self, now_ns, &hello));
+	assert_true(sync_hello_make(&b.peer, &b.self, now_ns, &hello));
 	hello.version_min = hello.version_max = SYNC_VERSION + 1;
-	sync_peer_hear(&a.peer, &a.self, b.self.incarnation, &hello, now_ns);
+	sync_hello_receive(&a.peer, &a.self, b.self.incarnation, &hello, now_ns);
 	assert_int_equal(a.peer.refusal, SYNC_OTHER_VERSION);
 }
 
@@ -237,7 +231,7 @@ static void test_recorded_hellos_change_nothing(void **state)
 	time_pass(&a, &b, 1000, 0);
 	assert_together(&a, &b);
 	for (unsigned ms = 0; ms < 20000; ms++, now_ns += 1000000) {
-		sync_peer_hear(&a.peer, &a.self, 1002, &recorded[ms % count], now_ns);
+		sync_hello_receive(&a.peer, &a.self, 1002, &recorded[ms % count], now_ns);
 		hello_pass(&a, &b, false, NULL);
 		hello_pass(&b, &a, false, NULL);
 		assert_int_equal(a.peer.incarnation, 1003);
@@ -246,7 +240,7 @@ static void test_recorded_hellos_change_nothing(void **state)
 	}
 	node_start(&a, 1, 2, 1004); /* what was recorded does not know this incarnation */
 	for (unsigned i = 0; i < count; i++)
-		assert_false(sync_peer_hear(&a.peer, &a.self, 1002, &recorded[i], now_ns));
+		assert_false(sync_hello_receive(&a.peer, &a.self, 1002, &recorded[i], now_ns));
 	assert_int_equal(a.peer.incarnation, 0);
 }
 

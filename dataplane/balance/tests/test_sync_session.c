@@ -8,14 +8,12 @@
 
 #include <cmocka.h>
 
+#include "../../tcp/tests/random.h"
 #include "sync_session.h"
 
 static uint64_t draw(void)
 {
-	static uint64_t random = 7;
-
-	random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-	return random >> 20;
+	return (uint64_t)random_below(UINT32_MAX) << 32 | random_below(UINT32_MAX);
 }
 
 static struct sy_addr address_draw(bool v6)
