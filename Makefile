@@ -67,7 +67,7 @@ build: build/dev/build.ninja ## build the programs into build/bin
 	@$(SCRATCH) ninja -C build/dev -j $(JOBS) --quiet
 	@mkdir -p $(BIN)
 	@ln -sf ../dev/dataplane/forwarder/steelyard-forwarder ../dev/bench/load/steelyard-load \
-		../dev/dataplane/preload/steelyard-keeper ../dev/dataplane/preload/libsteelyard-preload.so $(BIN)/
+		../dev/dataplane/preload/steelyard-supervisor ../dev/dataplane/preload/libsteelyard-preload.so $(BIN)/
 	@ln -sfn ../dev/dataplane/hook/ready $(BIN)/hooks
 	@scripts/generate-go
 	@scripts/generate-python
@@ -125,7 +125,7 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 		$(DESTDIR)$(PREFIX)/sbin/steelyard-forwarder
 	install -D -m 755 $(BIN)/steelyard $(DESTDIR)$(PREFIX)/bin/steelyard
 	install -D -m 755 $(BUILT)/bench/load/steelyard-load $(DESTDIR)$(PREFIX)/bin/steelyard-load
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/libexec/steelyard $(BUILT)/dataplane/preload/steelyard-keeper \
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/libexec/steelyard $(BUILT)/dataplane/preload/steelyard-supervisor \
 		$(BUILT)/dataplane/preload/libsteelyard-preload.so
 	@for page in $(notdir $(wildcard docs/man/*.[13578])); do \
 		install -D -v -m 644 docs/man/$$page \

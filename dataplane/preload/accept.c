@@ -29,7 +29,7 @@ static void listener_open(struct sock *s)
 
 	if (s->watches)
 		runner_listen(s);
-	rc = runner.stack ? serve_open(s) : keeper_listen(s, true, false);
+	rc = runner.stack ? serve_open(s) : supervisor_listen(s, true, false);
 	if (rc)
 		sy_log(SY_LOG_ERROR, "run", "port %u is not steered to the stack",
 		       ntohs(s->local.port));
@@ -44,9 +44,9 @@ static void listener_make(int fd, int backlog)
 	socklen_t len = sizeof(v6_only);
 	struct sock *s;
 
-	if (!family || socket_local(fd, &local) || !keeper_serves_port(local.port))
+	if (!family || socket_local(fd, &local) || !supervisor_serves_port(local.port))
 		return;
-	if ((!addr_is_any(&local.addr) && !keeper_serves(&local.addr)) || options_bind(fd))
+	if ((!addr_is_any(&local.addr) && !supervisor_serves(&local.addr)) || options_bind(fd))
 		return;
 	s = table_plain(fd);
 	if (!s)

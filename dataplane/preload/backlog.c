@@ -38,7 +38,7 @@ static void connection_export(sy_stack_id id, bool v6)
 	int rc = sy_stack_export(runner.stack, id, &e, unread, sizeof(unread), sy_clock_ns());
 
 	if (!rc)
-		rc = keeper_export(&e, v6, unread);
+		rc = supervisor_export(&e, v6, unread);
 	if (rc)
 		sy_stack_abort(runner.stack, id, sy_clock_ns());
 	else
@@ -163,7 +163,7 @@ static bool may_be_ticket(int fd)
 
 	return REAL(getpeername)(fd, (void *)&at, &len) == 0 &&
 	       endpoint_from((void *)&at, len, &peer) == 0 && is_loopback(&peer.addr) &&
-	       socket_local(fd, &local) == 0 && keeper_serves(&local.addr);
+	       socket_local(fd, &local) == 0 && supervisor_serves(&local.addr);
 }
 
 /* Its descriptor gets the connection. Returns that, or -1: there is none any more. */
@@ -187,7 +187,7 @@ int kernel_accept(const struct sock *l, int fd, struct sockaddr *addr, socklen_t
 		return -errno;
 	if (!may_be_ticket(got))
 		return got;
-	other = keeper_take(got);
+	other = supervisor_take(got);
 	if (other < 0)
 		return got;
 	if (addr) {

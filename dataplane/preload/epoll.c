@@ -197,7 +197,7 @@ static bool is_instance(int fd, int other)
 {
 	struct epoll_event none = {0};
 	int code = errno;
-	bool is = keeper_config() && !table_get(fd) &&
+	bool is = supervisor_config() && !table_get(fd) &&
 	          REAL(epoll_ctl)(fd, EPOLL_CTL_DEL, other, &none) && errno == ENOENT;
 
 	errno = code;

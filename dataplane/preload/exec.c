@@ -53,7 +53,7 @@ static _Noreturn void heir_run(int channel)
 
 	prctl(PR_SET_NAME, "steelyard-heir");
 	table_own_as(channel);
-	keeper_move();
+	supervisor_move();
 	REAL(send)(channel, &byte, sizeof(byte), MSG_NOSIGNAL);
 	while (REAL(recv)(channel, &byte, sizeof(byte), 0) < 0 && errno == EINTR)
 		;
@@ -164,7 +164,7 @@ static void leave_undo(struct leave *l)
 	if (!l->locked)
 		return;
 	if (l->channel >= 0) {
-		keeper_move(); /* before the heir exits: the parent frees what a worker had */
+		supervisor_move(); /* before the heir exits: the parent frees what a worker had */
 		REAL(send)(l->channel, &byte, sizeof(byte), MSG_NOSIGNAL);
 		REAL(close)(l->channel);
 	}

@@ -4,7 +4,7 @@
  *
  *     packets: first queue ──────────────────────────┐
  *     packets: other queues, inbox ─┐                ├─▶ the leader's ppoll()
- *     the keeper, the timer ────────┴─▶ rest ────────┤
+ *     the supervisor, the timer ────────┴─▶ rest ────────┤
  *                                                    └─▶ gate ─▶ epoll instances that contain
  * others
  *

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Hooks that the keeper orders, as `steelyard hook` tells it (docs/design/0046-hook-control.md). */
+/* Hooks that the supervisor orders, as `steelyard hook` tells it
+ * (docs/design/0046-hook-control.md). */
 #include <errno.h>
 
 #include <sy_stack_numbers.h>
@@ -8,7 +9,7 @@
 #include "real.h"
 
 static struct sy_hook_agent *agent;
-static bool orphaned; /* the keeper has gone */
+static bool orphaned; /* the supervisor has gone */
 
 static struct sy_hooks *table(void *ctx)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the preloaded library and the keeper say to each other: one request, one answer. */
+/* What the preloaded library and the supervisor say to each other: one request, one answer. */
 #ifndef PRELOAD_MESSAGE_H
 #define PRELOAD_MESSAGE_H
 
@@ -8,7 +8,7 @@
 
 #include <sy_base.h>
 
-#define MESSAGE_ENV        "STEELYARD_RUN" /* <keeper's abstract socket>:<secret, 32 hex digits> */
+#define MESSAGE_ENV        "STEELYARD_RUN" /* <supervisor's abstract socket>:<secret, 32 hex digits> */
 #define MESSAGE_VERSION    9
 #define MESSAGE_SECRET     16
 #define MESSAGE_ADDRESSES  16

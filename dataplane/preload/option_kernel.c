@@ -69,7 +69,7 @@ void option_keep(struct sock *s, int fd, int level, int name, int value)
 
 static bool is_served(const char *interface, socklen_t len)
 {
-	const struct message_answer *c = keeper_config();
+	const struct message_answer *c = supervisor_config();
 	size_t size = strnlen(interface, len);
 
 	return c && strlen(c->ifname) == size && memcmp(c->ifname, interface, size) == 0;

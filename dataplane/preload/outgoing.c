@@ -52,7 +52,7 @@ static bool frame_address(struct rte_mbuf *m, bool *waits)
 	if (!mac)
 		return false;
 	memcpy(frame, mac, 6);
-	memcpy(frame + 6, keeper_config()->mac, 6);
+	memcpy(frame + 6, supervisor_config()->mac, 6);
 	return true;
 }
 

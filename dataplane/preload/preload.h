@@ -127,7 +127,7 @@ struct runner {
 	bool waited;            /* it has warned that this takes long */
 	uint64_t pending_ns;    /* since when */
 	bool wanted;            /* this process waits at a listener */
-	bool announced;         /* and the keeper knows of that, though it has no queue yet */
+	bool announced;         /* and the supervisor knows of that, though it has no queue yet */
 	uint64_t now_ns, due_ns;
 	unsigned sleepers;  /* threads whose calls wait */
 	unsigned waking;    /* of these, threads that are woken and do not have the lock yet */
@@ -204,7 +204,7 @@ void serve_killed(void);
  * program.
  */
 void serve_pause(bool on);
-/* By the helper thread: tells the keeper that the stack runs, and what the program leaves. */
+/* By the helper thread: tells the supervisor that the stack runs, and what the program leaves. */
 void serve_check(void);
 /* In the parent; in the child. */
 void serve_forked(void);
@@ -365,29 +365,29 @@ int relay_error(int fd);
 void relay_confine(void);
 void relay_queue(struct relay *r); /* its connection has an event */
 
-/* ---- the keeper (keeper_call.c) -------------------------------------------------------------- */
+/* ---- the supervisor (supervisor_call.c) ------------------------------------------------------ */
 
 /* What is served; NULL: nothing, this program was not started by `steelyard run`. */
-const struct message_answer *keeper_config(void);
+const struct message_answer *supervisor_config(void);
 /* fd: the link, the packets' memory, and a socket for each queue. */
-int keeper_start(struct message_answer *out, int fd[MESSAGE_FDS]);
-int keeper_bound(void);
+int supervisor_start(struct message_answer *out, int fd[MESSAGE_FDS]);
+int supervisor_bound(void);
 /* serves: it also waits there for connections. */
-int keeper_listen(const struct sock *s, bool on, bool serves);
+int supervisor_listen(const struct sock *s, bool on, bool serves);
 /* The program does not accept what waits there, or passes it on to other processes. Returns 1 if
  * other processes wait there. */
-int keeper_yield(const struct sock *s, bool passes);
+int supervisor_yield(const struct sock *s, bool passes);
 /* The parent makes a socket of Linux's of this connection, and a process at its port accepts it.
  * v6: one of IPv6, whichever the addresses are. */
-int keeper_export(const struct sy_stack_export *e, bool v6, void *unread);
+int supervisor_export(const struct sy_stack_export *e, bool v6, void *unread);
 /* Returns the connection that an accepted ticket stands for. Fails with -ENOENT if it is none. */
-int keeper_take(int ticket);
-void keeper_beat(void);
-void keeper_forget(void); /* after fork() */
+int supervisor_take(int ticket);
+void supervisor_beat(void);
+void supervisor_forget(void); /* after fork() */
 /* This process goes on for the one that has connected. */
-void keeper_move(void);
-bool keeper_serves(const struct sy_addr *addr);
-bool keeper_serves_port(uint16_t port); /* network order */
+void supervisor_move(void);
+bool supervisor_serves(const struct sy_addr *addr);
+bool supervisor_serves_port(uint16_t port); /* network order */
 
 /* ---- packets (device.c, route.c) ------------------------------------------------------------- */
 
@@ -475,7 +475,8 @@ void set_nest(int fd, int outer);
 /* After the stack has started. Takes the page, which is closed; the socket is one of runner.fd. */
 int hooks_open(int socket, int page);
 void hooks_turn(void);
-/* Has the keeper gone? Its socket, the last of runner.fd, would wake whoever sleeps for ever. */
+/* Has the supervisor gone? Its socket, the last of runner.fd, would wake whoever sleeps for ever.
+ */
 void hooks_check(void);
 /* It listens now: its connections get the hook that was ordered for it. */
 void hooks_listen(const struct sock *s);

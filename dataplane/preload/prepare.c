@@ -48,7 +48,7 @@ static const struct rlimit *limit_widen(int resource, const struct rlimit *limit
 	if (resource == RLIMIT_NPROC)
 		runner_prepare();
 	if ((resource != RLIMIT_AS && resource != RLIMIT_DATA) || !is_user_memory(limit) ||
-	    !keeper_config() || getrlimit((__rlimit_resource_t)resource, &now))
+	    !supervisor_config() || getrlimit((__rlimit_resource_t)resource, &now))
 		return limit;
 	rlim_t used = limit_used(resource), most = limit->rlim_max;
 	wider->rlim_cur = limit_add(limit->rlim_cur, used);

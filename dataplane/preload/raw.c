@@ -4,8 +4,8 @@
  * about descriptors do what the functions of these names do.
  *
  * io_uring is not there: what a program does by it with sockets passes the stack by, and so would
- * epoll_ctl of libuv. The keeper's filter says so to callers that do not come here
- * (keeper_filter.c).
+ * epoll_ctl of libuv. The supervisor's filter says so to callers that do not come here
+ * (supervisor_filter.c).
  */
 #include <errno.h>
 #include <sched.h>
@@ -204,7 +204,7 @@ PRELOAD_EXPORT long syscall(long number, ...)
 	case SYS_io_uring_setup:
 	case SYS_io_uring_enter:
 	case SYS_io_uring_register:
-		if (keeper_config())
+		if (supervisor_config())
 			return uring_refuse();
 	}
 	if (number == SYS_seccomp)

@@ -328,7 +328,7 @@ static bool can_relay(const struct sock *s)
  * child. */
 static bool is_for_child(const struct sock *s)
 {
-	uint32_t mode = keeper_config()->fork;
+	uint32_t mode = supervisor_config()->fork;
 
 	if (mode != MESSAGE_FORK_AUTO)
 		return mode == MESSAGE_FORK_RELAY;

@@ -150,7 +150,7 @@ void runner_prepare(void)
 {
 	struct sy_error err = {0};
 
-	if (!all_socks || !keeper_config() || !runner_lock())
+	if (!all_socks || !supervisor_config() || !runner_lock())
 		return;
 	bool refused = runner.refused;
 	runner.refused = true; /* whatever EAL calls comes here */
@@ -165,7 +165,7 @@ void runner_prepare(void)
 	runner_unlock();
 }
 
-/* The stack did not start: the keeper has the place for another process. */
+/* The stack did not start: the supervisor has the place for another process. */
 static void start_undo(int memory)
 {
 	if (table_get(memory)) /* device_open() did not come to it */
@@ -184,14 +184,14 @@ static void start_undo(int memory)
 	runner.stack = NULL;
 	runner.rx = 0;
 	link_fd = large_fd = -1;
-	keeper_forget();
+	supervisor_forget();
 }
 
 static int start(struct message_answer *out)
 {
 	struct message_answer c;
 	struct sy_error err = {0};
-	int fd[MESSAGE_FDS], rc = keeper_start(&c, fd);
+	int fd[MESSAGE_FDS], rc = supervisor_start(&c, fd);
 	const int *hooks = fd + 2 + c.queues; /* behind all others */
 
 	if (rc == -EBUSY)
@@ -228,7 +228,7 @@ static int start(struct message_answer *out)
 	else
 		table_disown(hooks[1]);
 	if (!rc)
-		rc = keeper_bound();
+		rc = supervisor_bound();
 	if (!rc)
 		rc = helper_start();
 	if (rc) {
@@ -248,7 +248,7 @@ uint64_t runner_patience_ns(void)
 }
 
 /* This process serves them by Linux's sockets, as long as it has no queue: so do its siblings, then
- * (keeper_ports.c). */
+ * (supervisor_ports.c). */
 static void listeners_announce(void)
 {
 	if (runner.announced || !runner.pending || !runner.wanted)
@@ -256,7 +256,7 @@ static void listeners_announce(void)
 	runner.announced = true;
 	for (struct sock *s = all_socks; s; s = s->next)
 		if (s->o.kind == OBJECT_LISTENER && s->used)
-			keeper_listen(s, true, true);
+			supervisor_listen(s, true, true);
 }
 
 bool runner_starts(void)
@@ -294,7 +294,7 @@ int runner_start(void)
 		return -ENOTSUP;
 	runner.refused = true; /* whatever EAL calls comes here */
 	struct message_answer c;
-	int code = errno, rc = keeper_config() ? start(&c) : -ENOTSUP;
+	int code = errno, rc = supervisor_config() ? start(&c) : -ENOTSUP;
 	runner.now_ns = sy_clock_ns();
 	if (rc == -EBUSY)
 		waiting_tell();
@@ -303,7 +303,7 @@ int runner_start(void)
 	if (rc && !runner.pending) /* Linux serves what this process listens to */
 		for (struct sock *s = all_socks; s; s = s->next)
 			if (s->o.kind == OBJECT_LISTENER)
-				keeper_listen(s, false, false);
+				supervisor_listen(s, false, false);
 	errno = code;
 	if (rc)
 		return rc;
@@ -500,7 +500,7 @@ static void fork_child(void)
 	handover_forget();
 	hooks_forget();
 	outgoing_forget();
-	keeper_forget();
+	supervisor_forget();
 	if (runner.stack)
 		route_forget();
 	device_forget();

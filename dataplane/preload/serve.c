@@ -86,7 +86,7 @@ int serve_open(struct sock *s)
 	if (s->id == SY_STACK_NONE)
 		rc = stack_listen(s);
 	if (!rc)
-		rc = keeper_listen(s, true, true);
+		rc = supervisor_listen(s, true, true);
 	s->serves = !rc;
 	return rc;
 }
@@ -106,7 +106,7 @@ void serve_exit(void)
 {
 	for (struct sock *s = listeners; s; s = s->next_listener)
 		if (s->o.refs > 0 && !s->ended)
-			keeper_listen(s, false, false);
+			supervisor_listen(s, false, false);
 	for (int fd = 0; listeners && fd < getdtablesize(); fd++) {
 		const struct sock *s = table_sock(fd);
 		if (s && s->o.kind == OBJECT_LISTENER)
@@ -137,7 +137,7 @@ void serve_pause(bool on)
 {
 	for (const struct sock *s = listeners; s; s = s->next_listener)
 		if (s->serves)
-			keeper_listen(s, !on, !on);
+			supervisor_listen(s, !on, !on);
 }
 
 void serve_end(struct sock *s)
@@ -195,7 +195,7 @@ static void unaccepted_find(struct sock *s, uint64_t passed_ns, uint64_t idle_ns
 	s->unaccepted_idle_ns += idle_ns;
 	if (s->unaccepted_idle_ns < UNACCEPTED_NS && s->unaccepted_ns < UNACCEPTED_BUSY_NS)
 		return;
-	others = keeper_yield(s, false);
+	others = supervisor_yield(s, false);
 	s->serves = false;
 	s->yielded = true;
 	if (others > 0 && sleeps_elsewhere(s))
@@ -222,7 +222,7 @@ void serve_passed(int fd)
 		if (l->local.port != s->local.port || l->passes)
 			continue;
 		l->passes = true;
-		keeper_yield(l, true);
+		supervisor_yield(l, true);
 		l->serves = false;
 		sy_log(SY_LOG_WARN, "run",
 		       "port %u: pid %d passes connections on to other processes, and those of the "
@@ -269,7 +269,7 @@ void serve_check(void)
 
 	if (passed_ns < MESSAGE_BEAT_MS * MS)
 		return;
-	keeper_beat();
+	supervisor_beat();
 	computed = program_has_computed(passed_ns);
 	last_ns = now_ns;
 	if (passed_ns > LOOK_MAX_NS)
@@ -287,7 +287,7 @@ void serve_forked(void)
 	for (struct sock *s = listeners; s; s = s->next_listener) {
 		if (!s->serves || s->used)
 			continue;
-		keeper_listen(s, true, false);
+		supervisor_listen(s, true, false);
 		s->serves = false;
 		listener_retire(s);
 	}

@@ -90,7 +90,7 @@ PRELOAD_EXPORT int socket(int family, int type, int protocol)
 	if (fd < 0 || (family != AF_INET && family != AF_INET6) ||
 	    (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != SOCK_STREAM || !runner_lock())
 		return fd;
-	struct sock *s = keeper_config() ? sock_new(OBJECT_PLAIN, family) : NULL;
+	struct sock *s = supervisor_config() ? sock_new(OBJECT_PLAIN, family) : NULL;
 	if (s)
 		table_put(fd, &s->o);
 	runner_unlock();
@@ -102,7 +102,7 @@ PRELOAD_EXPORT int socket(int family, int type, int protocol)
 
 static bool port_is_steered(uint16_t port)
 {
-	const struct message_answer *c = keeper_config();
+	const struct message_answer *c = supervisor_config();
 
 	return port >= c->port_first && port <= c->port_last;
 }
@@ -111,20 +111,20 @@ static bool port_is_steered(uint16_t port)
 static bool connect_is_ours(int fd, const struct sy_stack_endpoint *peer,
                             struct sy_stack_endpoint *local)
 {
-	if (!keeper_config() || options_bind(fd) || socket_local(fd, local) ||
-	    keeper_serves(&peer->addr) || sy_addr_is_bogus_source(&peer->addr) ||
+	if (!supervisor_config() || options_bind(fd) || socket_local(fd, local) ||
+	    supervisor_serves(&peer->addr) || sy_addr_is_bogus_source(&peer->addr) ||
 	    sy_addr_is_link_local(&peer->addr))
 		return false;
 	/* bind() has had the kernel choose a port: answers to it come to Linux. */
 	if (local->port && !port_is_steered(ntohs(local->port)))
 		return false;
 	if (!addr_is_any(&local->addr))
-		return keeper_serves(&local->addr) && runner_start() == 0;
+		return supervisor_serves(&local->addr) && runner_start() == 0;
 	struct sy_addr source;
 	if (runner.refused || runner_start() || !route_source(&peer->addr, &source))
 		return false;
 	local->addr = source;
-	return keeper_serves(&source);
+	return supervisor_serves(&source);
 }
 
 /* Locked, and not while it sleeps. A SYN that is lost costs a second. */

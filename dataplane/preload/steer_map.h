@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* What the keeper and its XDP program share. */
+/* What the supervisor and its XDP program share. */
 #ifndef STEER_MAP_H
 #define STEER_MAP_H
 

@@ -74,7 +74,7 @@ static bool has_twin(const struct sock *s)
 static void sock_end(struct sock *s)
 {
 	if (s->o.kind == OBJECT_LISTENER && !s->ended && !has_twin(s))
-		keeper_listen(s, false, false);
+		supervisor_listen(s, false, false);
 	serve_end(s);
 	if (s->o.kind == OBJECT_LISTENER) {
 		listener_retire(s);

@@ -148,7 +148,7 @@ Identifies the supervisor to the program's processes, with the secret that autho
 well. Child processes without it, or without LD_PRELOAD, use Linux's sockets.
 .SH FILES
 .TP
-.I libexec/steelyard/steelyard\-keeper
+.I libexec/steelyard/steelyard\-supervisor
 The program's parent, the supervisor: it owns the XDP program, and assigns queues to workers.
 .TP
 .I libexec/steelyard/libsteelyard\-preload.so

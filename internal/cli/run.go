@@ -38,7 +38,7 @@ type runOptions struct {
 	Name        string
 }
 
-// The supervisor's own bounds (dataplane/preload/message.h, keeper_options.c).
+// The supervisor's own bounds (dataplane/preload/message.h, supervisor_options.c).
 const (
 	runAddresses = 16
 	runPorts     = 32
@@ -114,7 +114,7 @@ func (a *app) runCommand() *cobra.Command {
 		if os.Geteuid() != 0 {
 			return errors.New("run needs root: it attaches an XDP program to the interface; the program may drop its rights afterwards")
 		}
-		arguments = append(append([]string{"steelyard-keeper", "--library", library}, arguments...), append([]string{"--"}, program...)...)
+		arguments = append(append([]string{"steelyard-supervisor", "--library", library}, arguments...), append([]string{"--"}, program...)...)
 		return fmt.Errorf("%s: %w", supervisor, syscall.Exec(supervisor, arguments, os.Environ()))
 	}
 	return command
@@ -321,7 +321,7 @@ func usableAddresses(list func() ([]net.Addr, error)) ([]netip.Addr, error) {
 func findSupervisor(self string) (supervisor, library string, err error) {
 	directory := filepath.Dir(self)
 	for _, beside := range []string{directory, filepath.Join(directory, "..", "libexec", "steelyard")} {
-		supervisor, library = filepath.Join(beside, "steelyard-keeper"), filepath.Join(beside, "libsteelyard-preload.so")
+		supervisor, library = filepath.Join(beside, "steelyard-supervisor"), filepath.Join(beside, "libsteelyard-preload.so")
 		if _, err := os.Stat(supervisor); err != nil {
 			continue
 		}
@@ -330,5 +330,5 @@ func findSupervisor(self string) (supervisor, library string, err error) {
 			return supervisor, library, err
 		}
 	}
-	return "", "", fmt.Errorf("steelyard-keeper and libsteelyard-preload.so are neither beside %s nor in ../libexec/steelyard: install them", self)
+	return "", "", fmt.Errorf("steelyard-supervisor and libsteelyard-preload.so are neither beside %s nor in ../libexec/steelyard: install them", self)
 }

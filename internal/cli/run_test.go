@@ -94,13 +94,13 @@ func TestSupervisorIsFoundBesideTheCommand(t *testing.T) {
 		if err := os.MkdirAll(directory, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"steelyard-keeper", "libsteelyard-preload.so"} {
+		for _, name := range []string{"steelyard-supervisor", "libsteelyard-preload.so"} {
 			if err := os.WriteFile(filepath.Join(directory, name), nil, 0o755); err != nil {
 				t.Fatal(err)
 			}
 		}
 		supervisor, library, err := findSupervisor(self)
-		if err != nil || supervisor != filepath.Join(directory, "steelyard-keeper") || library != filepath.Join(directory, "libsteelyard-preload.so") {
+		if err != nil || supervisor != filepath.Join(directory, "steelyard-supervisor") || library != filepath.Join(directory, "libsteelyard-preload.so") {
 			t.Errorf("got %s, %s, %v; want those in %s", supervisor, library, err, directory)
 		}
 	}

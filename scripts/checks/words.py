@@ -26,14 +26,12 @@ RETIRED = {
 
 # Folder or file: retired words that it still uses.
 PENDING = {
-    "dataplane/preload": "admit admits admitted keeper nobody",
+    "dataplane/preload": "admit admits admitted nobody",
     "docs/access.md": "admits",
-    "docs/design": "admit admits admitted desk keeper nobody proven shed somebody unproven",
-    "docs/man": "keeper nobody",
-    "docs/run.md": "keeper",
-    "docs/testing.md": "keeper",
-    "internal": "keeper unproven",
-    "tests": "admit admits keeper nobody unproven",
+    "docs/design": "admit admits admitted desk nobody proven shed somebody unproven",
+    "docs/man": "nobody",
+    "internal": "unproven",
+    "tests": "admit admits nobody unproven",
 }
 
 # These keep a word: names that others define, and compatibility with earlier versions.

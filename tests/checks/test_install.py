@@ -12,7 +12,7 @@ LIBRARIES = ("libsteelyard-tcp.so", "libsteelyard-tcp.so.0", "libsteelyard-tcp.s
 BUILT = (
     "steelyard",
     "dataplane/forwarder/steelyard-forwarder",
-    "dataplane/preload/steelyard-keeper",
+    "dataplane/preload/steelyard-supervisor",
     "dataplane/preload/libsteelyard-preload.so",
     "bench/load/steelyard-load",
     *(f"dataplane/sockets/{name}" for name in LIBRARIES),

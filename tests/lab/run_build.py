@@ -19,7 +19,7 @@ from tests.lab.steelyard import BUILD, SANITIZED, STEELYARD
 LIBRARY = "libsteelyard-preload.so"
 WRAPPER = """\
 #!/bin/sh
-# steelyard-keeper --library LIBRARY …
+# steelyard-supervisor --library LIBRARY …
 shift 2
 export {env}
 exec {supervisor} --library {library} "$@"
@@ -42,11 +42,11 @@ def made(sanitized):
         library = BUILD / "dataplane/preload" / LIBRARY
     # Leaks are not reported: those of programs and of the library look alike.
     env = {name: text.replace("leaks=1", "leaks=0") for name, text in SANITIZED.items()}
-    wrapper = folder / "steelyard-keeper"
+    wrapper = folder / "steelyard-supervisor"
     wrapper.write_text(
         WRAPPER.format(
             env=" ".join(f"{name}={text}" for name, text in env.items()),
-            supervisor=BUILD / "dataplane/preload/steelyard-keeper",
+            supervisor=BUILD / "dataplane/preload/steelyard-supervisor",
             library=f"{runtime_of(library)}:{library}" if sanitized else library,
         )
     )

@@ -143,7 +143,7 @@ uint64_t __wrap_sy_clock_ns(void)
 	return world.now_ns;
 }
 
-const struct message_answer *keeper_config(void)
+const struct message_answer *supervisor_config(void)
 {
 	static const struct message_answer config = {.ifindex = INTERFACE};
 

@@ -103,7 +103,7 @@ void table_disown(int fd)
 		close(fd);
 }
 
-const struct message_answer *keeper_config(void)
+const struct message_answer *supervisor_config(void)
 {
 	return NULL;
 }

@@ -10,33 +10,33 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "keeper.h"
+#include "supervisor.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
 
-struct peer peer[KEEPER_PEERS];
+struct peer peer[SUPERVISOR_PEERS];
 static uint64_t requests; /* and connections */
 
-int keeper_listen_open(struct keeper *k, struct sy_error *err)
+int supervisor_listen_open(struct supervisor *sv, struct sy_error *err)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 
 	/* Who knows the secret may ask: the program and its children, whatever user they become. */
-	if (getrandom(k->secret, sizeof(k->secret), 0) != sizeof(k->secret))
+	if (getrandom(sv->secret, sizeof(sv->secret), 0) != sizeof(sv->secret))
 		return sy_fail(err, errno, "no random bytes");
-	int at = snprintf(k->name, sizeof(k->name), "steelyard-run-%d", getpid());
-	memcpy(to.sun_path + 1, k->name, (size_t)at);
-	k->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (k->listener < 0 ||
-	    bind(k->listener, (void *)&to,
+	int at = snprintf(sv->name, sizeof(sv->name), "steelyard-run-%d", getpid());
+	memcpy(to.sun_path + 1, sv->name, (size_t)at);
+	sv->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (sv->listener < 0 ||
+	    bind(sv->listener, (void *)&to,
 	         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)at)) ||
-	    listen(k->listener, KEEPER_PEERS))
-		return sy_fail(err, errno, "the keeper's socket: %s", strerror(errno));
-	at += snprintf(k->name + at, sizeof(k->name) - (size_t)at, ":");
-	for (unsigned i = 0; i < sizeof(k->secret); i++)
-		at += snprintf(k->name + at, sizeof(k->name) - (size_t)at, "%02x", k->secret[i]);
+	    listen(sv->listener, SUPERVISOR_PEERS))
+		return sy_fail(err, errno, "the supervisor's socket: %s", strerror(errno));
+	at += snprintf(sv->name + at, sizeof(sv->name) - (size_t)at, ":");
+	for (unsigned i = 0; i < sizeof(sv->secret); i++)
+		at += snprintf(sv->name + at, sizeof(sv->name) - (size_t)at, "%02x", sv->secret[i]);
 	return 0;
 }
 
@@ -44,7 +44,7 @@ int keeper_listen_open(struct keeper *k, struct sy_error *err)
 
 static struct peer *peer_of(pid_t pid)
 {
-	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+	for (unsigned i = 0; i < SUPERVISOR_PEERS; i++)
 		if (peer[i].fd && peer[i].pid == pid)
 			return &peer[i];
 	return NULL;
@@ -76,7 +76,7 @@ struct received {
 };
 
 /* *give: a descriptor for the answer. */
-static int request_do(struct keeper *k, struct peer *p, const struct received *r, int *give)
+static int request_do(struct supervisor *sv, struct peer *p, const struct received *r, int *give)
 {
 	const struct message_request *q = &r->q;
 	const struct port port = {
@@ -89,47 +89,47 @@ static int request_do(struct keeper *k, struct peer *p, const struct received *r
 	case MESSAGE_CONFIG:
 		return 0;
 	case MESSAGE_START:
-		rc = worker_start(k, p);
+		rc = worker_start(sv, p);
 		if (p->waits != (rc == -EBUSY)) {
 			p->waits = rc == -EBUSY;
-			ports_steer(k, p);
+			ports_steer(sv, p);
 		}
-		workers_note(k);
+		workers_note(sv);
 		return rc;
 	case MESSAGE_BOUND:
-		return worker_bound(k, p);
+		return worker_bound(sv, p);
 	case MESSAGE_LISTEN:
 	case MESSAGE_UNLISTEN:
-		return port_listen(k, p, &port, q->type == MESSAGE_LISTEN, r->fd);
+		return port_listen(sv, p, &port, q->type == MESSAGE_LISTEN, r->fd);
 	case MESSAGE_YIELD:
-		return port_yield(k, p, &port);
+		return port_yield(sv, p, &port);
 	case MESSAGE_BEAT:
 		p->beat_ns = sy_clock_ns();
 		return 0;
 	case MESSAGE_MOVE:
 		return peer_move(p, r->pid);
 	case MESSAGE_EXPORT:
-		return repair_add(k, p, q, &r->connection, r->unread);
+		return repair_add(sv, p, q, &r->connection, r->unread);
 	case MESSAGE_TAKE:
-		*give = repair_take(k, p, r->fd);
+		*give = repair_take(sv, p, r->fd);
 		return *give < 0 ? *give : 0;
 	}
 	return -EPROTO;
 }
 
-static unsigned worker_fds(const struct keeper *k, const struct peer *p,
+static unsigned worker_fds(const struct supervisor *sv, const struct peer *p,
                            const struct message_answer *a, int *fd)
 {
 	unsigned n = 0;
 
-	fd[n++] = steer_link(k->steer);
+	fd[n++] = steer_link(sv->steer);
 	fd[n++] = p->packets.memory;
 	for (unsigned i = 0; i < a->queues; i++)
 		fd[n++] = p->packets.xsk[i];
 	if (a->workers > 1)
-		fd[n++] = k->inbox[a->worker][0];
+		fd[n++] = sv->inbox[a->worker][0];
 	for (unsigned i = 0; i < a->workers && a->workers > 1; i++)
-		fd[n++] = k->inbox[i][1];
+		fd[n++] = sv->inbox[i][1];
 	fd[n++] = p->channel.socket;
 	fd[n++] = p->channel.doorbell;
 	if (a->large)
@@ -138,7 +138,8 @@ static unsigned worker_fds(const struct keeper *k, const struct peer *p,
 }
 
 /* give: a descriptor that it brings, or -1. */
-static int answer_send(struct keeper *k, struct peer *p, const struct message_answer *a, int give)
+static int answer_send(struct supervisor *sv, struct peer *p, const struct message_answer *a,
+                       int give)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(MESSAGE_FDS * sizeof(int))] = {0};
 	struct iovec iov = {(void *)a, sizeof(*a)};
@@ -146,7 +147,7 @@ static int answer_send(struct keeper *k, struct peer *p, const struct message_an
 	int fd[MESSAGE_FDS];
 
 	fd[0] = give;
-	size_t len = (a->queues ? worker_fds(k, p, a, fd) : give >= 0) * sizeof(int);
+	size_t len = (a->queues ? worker_fds(sv, p, a, fd) : give >= 0) * sizeof(int);
 	if (len) {
 		m.msg_control = control;
 		m.msg_controllen = CMSG_SPACE(len);
@@ -164,14 +165,14 @@ static int answer_send(struct keeper *k, struct peer *p, const struct message_an
 	return rc;
 }
 
-static void peer_end(struct keeper *k, struct peer *p)
+static void peer_end(struct supervisor *sv, struct peer *p)
 {
 	close(p->fd);
 	close(p->process);
-	worker_end(k, p);
+	worker_end(sv, p);
 	p->fd = 0;
-	workers_note(k);
-	ports_steer(k, p);
+	workers_note(sv);
+	ports_steer(sv, p);
 	p->ports = 0;
 }
 
@@ -214,18 +215,18 @@ static bool is_complete(const struct received *r, ssize_t n)
 }
 
 /* rc: of the request. START has an answer of its own. give: as of answer_send(). */
-static void peer_answer(struct keeper *k, struct peer *p, int rc, bool start, int give)
+static void peer_answer(struct supervisor *sv, struct peer *p, int rc, bool start, int give)
 {
-	struct message_answer a = start && !rc ? p->answer : k->options.config;
+	struct message_answer a = start && !rc ? p->answer : sv->options.config;
 
 	a.rc = rc;
-	if (answer_send(k, p, &a, give))
-		peer_end(k, p);
+	if (answer_send(sv, p, &a, give))
+		peer_end(sv, p);
 	if (give >= 0)
 		close(give);
 }
 
-static void peer_serve(struct keeper *k, struct peer *p)
+static void peer_serve(struct supervisor *sv, struct peer *p)
 {
 	static struct received r;
 	ssize_t n = request_receive(p, &r);
@@ -233,38 +234,38 @@ static void peer_serve(struct keeper *k, struct peer *p)
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (!is_complete(&r, n) || p->binds || memcmp(r.q.secret, k->secret, sizeof(r.q.secret))) {
+	if (!is_complete(&r, n) || p->binds || memcmp(r.q.secret, sv->secret, sizeof(r.q.secret))) {
 		if (r.fd >= 0)
 			close(r.fd);
-		peer_end(k, p);
+		peer_end(sv, p);
 		return;
 	}
 	p->known = true;
 	p->request = ++requests;
-	rc = request_do(k, p, &r, &give);
+	rc = request_do(sv, p, &r, &give);
 	if (r.fd >= 0)
 		close(r.fd);
 	if (rc != -EINPROGRESS && r.q.type != MESSAGE_BEAT)
-		peer_answer(k, p, rc, r.q.type == MESSAGE_START, give);
+		peer_answer(sv, p, rc, r.q.type == MESSAGE_START, give);
 }
 
-static void binds_continue(struct keeper *k)
+static void binds_continue(struct supervisor *sv)
 {
-	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
-		int rc = peer[i].fd && peer[i].binds ? worker_bind(k, &peer[i]) : -EINPROGRESS;
+	for (unsigned i = 0; i < SUPERVISOR_PEERS; i++) {
+		int rc = peer[i].fd && peer[i].binds ? worker_bind(sv, &peer[i]) : -EINPROGRESS;
 		if (rc == -EINPROGRESS)
 			continue;
-		workers_note(k);
-		peer_answer(k, &peer[i], rc, true, -1);
+		workers_note(sv);
+		peer_answer(sv, &peer[i], rc, true, -1);
 	}
 }
 
-int keeper_wait_ms(void)
+int supervisor_wait_ms(void)
 {
-	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+	for (unsigned i = 0; i < SUPERVISOR_PEERS; i++)
 		if (peer[i].fd && peer[i].binds)
 			return 1;
-	return keeper_watch_ms();
+	return supervisor_watch_ms();
 }
 
 /* ---- processes ------------------------------------------------------------------------------- */
@@ -290,7 +291,7 @@ static bool peer_is_dispensable(const struct peer *p)
 
 static struct peer *peer_free(void)
 {
-	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+	for (unsigned i = 0; i < SUPERVISOR_PEERS; i++)
 		if (!peer[i].fd)
 			return &peer[i];
 	return NULL;
@@ -300,14 +301,14 @@ static struct peer *peer_longest_silent(void)
 {
 	struct peer *found = NULL;
 
-	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+	for (unsigned i = 0; i < SUPERVISOR_PEERS; i++)
 		if (peer_is_dispensable(&peer[i]) && (!found || peer[i].request < found->request))
 			found = &peer[i];
 	return found;
 }
 
 /* A slot for a process: a second connection takes that of the first. */
-static struct peer *peer_slot(struct keeper *k, pid_t pid)
+static struct peer *peer_slot(struct supervisor *sv, pid_t pid)
 {
 	static bool warned;
 	struct peer *p = peer_of(pid);
@@ -320,18 +321,18 @@ static struct peer *peer_slot(struct keeper *k, pid_t pid)
 		sy_log(SY_LOG_WARN, "run",
 		       "%u processes of the program are workers or have ports, as many as are "
 		       "supported: Linux serves further ones, pid %d for instance",
-		       KEEPER_PEERS, pid);
+		       SUPERVISOR_PEERS, pid);
 	warned = !p;
 	if (p && p->fd)
-		peer_end(k, p);
+		peer_end(sv, p);
 	return p;
 }
 
-static void peer_accept(struct keeper *k)
+static void peer_accept(struct supervisor *sv)
 {
 	struct ucred who;
 	socklen_t len = sizeof(who);
-	int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC), one = 1;
+	int fd = accept4(sv->listener, NULL, NULL, SOCK_CLOEXEC), one = 1;
 
 	if (fd < 0)
 		return;
@@ -339,7 +340,7 @@ static void peer_accept(struct keeper *k)
 	int process = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len)
 	                      ? -1
 	                      : process_open(fd, who.pid);
-	struct peer *p = process < 0 ? NULL : peer_slot(k, who.pid);
+	struct peer *p = process < 0 ? NULL : peer_slot(sv, who.pid);
 	if (!p) {
 		close(fd);
 		if (process >= 0)
@@ -355,13 +356,13 @@ static void peer_accept(struct keeper *k)
 	p->uid = who.uid;
 }
 
-unsigned keeper_peers(struct keeper *k, struct pollfd *p)
+unsigned supervisor_peers(struct supervisor *sv, struct pollfd *p)
 {
 	unsigned n = 0;
 
-	p[n++] = (struct pollfd){.fd = k->listener, .events = POLLIN};
+	p[n++] = (struct pollfd){.fd = sv->listener, .events = POLLIN};
 	p[n++] = (struct pollfd){.fd = repair_fd(), .events = POLLIN};
-	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
+	for (unsigned i = 0; i < SUPERVISOR_PEERS; i++) {
 		if (!peer[i].fd)
 			continue;
 		p[n++] = (struct pollfd){.fd = peer[i].fd, .events = POLLIN};
@@ -370,28 +371,28 @@ unsigned keeper_peers(struct keeper *k, struct pollfd *p)
 	return n;
 }
 
-static void readable_serve(struct keeper *k, int fd)
+static void readable_serve(struct supervisor *sv, int fd)
 {
-	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
+	for (unsigned i = 0; i < SUPERVISOR_PEERS; i++) {
 		struct peer *p = &peer[i];
 		if (p->fd == fd)
-			peer_serve(k, p);
+			peer_serve(sv, p);
 		else if (p->fd && p->process == fd)
-			peer_end(k, p);
+			peer_end(sv, p);
 		else
 			continue;
 		return;
 	}
 }
 
-void keeper_serve(struct keeper *k, const struct pollfd *p, unsigned count)
+void supervisor_serve(struct supervisor *sv, const struct pollfd *p, unsigned count)
 {
-	binds_continue(k);
+	binds_continue(sv);
 	if (p[1].revents)
-		repair_serve(k);
+		repair_serve(sv);
 	for (unsigned n = 2; n < count; n++)
 		if (p[n].revents)
-			readable_serve(k, p[n].fd);
+			readable_serve(sv, p[n].fd);
 	if (p[0].revents)
-		peer_accept(k);
+		peer_accept(sv);
 }

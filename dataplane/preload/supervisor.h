@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The keeper: the parent of a program on the stack. It holds what takes privileges, and what more
- * than one process of the program shares: the XDP program, the queues, the ports that are steered.
+ * The supervisor: the parent of a program on the stack. It holds what takes privileges, and what
+ * more than one process of the program shares: the XDP program, the queues, the ports that are
+ * steered.
  */
-#ifndef KEEPER_H
-#define KEEPER_H
+#ifndef SUPERVISOR_H
+#define SUPERVISOR_H
 
 #include <sys/types.h>
 
@@ -14,18 +15,18 @@
 #include "message.h"
 #include "steer.h"
 
-#define KEEPER_PEERS 128 /* processes */
-#define KEEPER_POLLS (2 * KEEPER_PEERS + 2)
-#define KEEPER_PORTS 256 /* of one process */
+#define SUPERVISOR_PEERS 128 /* processes */
+#define SUPERVISOR_POLLS (2 * SUPERVISOR_PEERS + 2)
+#define SUPERVISOR_PORTS 256 /* of one process */
 
-struct keeper_options {
+struct supervisor_options {
 	struct message_answer config; /* what every process is told */
 	unsigned queues;              /* of the interface */
 	const char *library;
 	const char *name; /* of the registry's socket; NULL: the program's and a number */
 };
 
-/* A worker's memory, and its sockets until they are its own (keeper_packets.c). */
+/* A worker's memory, and its sockets until they are its own (supervisor_packets.c). */
 struct packets {
 	int memory; /* -1: none */
 	unsigned sockets, bound;
@@ -42,8 +43,8 @@ void packets_close(struct packets *p);
 /* Also frees the memory, whichever process maps it. */
 void packets_release(struct packets *p);
 
-struct keeper {
-	struct keeper_options options;
+struct supervisor {
+	struct supervisor_options options;
 	struct steer *steer;
 	struct sy_hook_registry *hooks;
 	int listener;
@@ -82,77 +83,85 @@ struct peer {
 	struct message_answer answer;   /* to START */
 	int registry;                   /* its number at the hooks' registry; -1: none */
 	struct sy_hook_channel channel; /* until it is its own */
-	struct port port[KEEPER_PORTS];
+	struct port port[SUPERVISOR_PORTS];
 	unsigned ports;
 };
-extern struct peer peer[KEEPER_PEERS];
+extern struct peer peer[SUPERVISOR_PEERS];
 
-/* Ports (keeper_ports.c). */
+/* Ports (supervisor_ports.c). */
 /* fd: the socket that listens, or -1. Returns -EACCES if the process has no right to the port. */
-int port_listen(struct keeper *k, struct peer *p, const struct port *port, bool on, int fd);
-int port_yield(struct keeper *k, struct peer *p, const struct port *port);
+int port_listen(struct supervisor *sv, struct peer *p, const struct port *port, bool on, int fd);
+int port_yield(struct supervisor *sv, struct peer *p, const struct port *port);
 /* Brings the XDP program in line for all ports of a process. */
-void ports_steer(struct keeper *k, const struct peer *p);
+void ports_steer(struct supervisor *sv, const struct peer *p);
 /* Does a process wait there for connections? */
 bool port_is_served(const struct port *port);
 /* Looks for ports at which Linux has no connection any more. Each MESSAGE_BEAT_MS. */
-void ports_look(struct keeper *k, uint64_t now_ns);
+void ports_look(struct supervisor *sv, uint64_t now_ns);
 
 /* Does the process listen there, or did it, as a worker that still has connections? */
 bool port_is_of(const struct peer *p, const struct sy_addr *addr, uint16_t port);
 /* Linux is about to have a connection there. */
-int port_share(struct keeper *k, const struct sy_addr *addr, uint16_t port);
+int port_share(struct supervisor *sv, const struct sy_addr *addr, uint16_t port);
 
-/* Connections of the stack that become Linux's (keeper_repair.c). */
+/* Connections of the stack that become Linux's (supervisor_repair.c). */
 int repair_open(struct sy_error *err);
 /* An epoll instance: readable when repair_serve() is to be called. */
 int repair_fd(void);
-void repair_serve(struct keeper *k);
+void repair_serve(struct supervisor *sv);
 /* Makes a socket of the connection, with what it has received, and a ticket for it. Fails with
  * -EACCES if the process is no worker, or may not have such a connection; -ECONNREFUSED if no
  * process listens there; -ENOSPC. */
-int repair_add(struct keeper *k, const struct peer *p, const struct message_request *q,
+int repair_add(struct supervisor *sv, const struct peer *p, const struct message_request *q,
                const struct message_connection *c, const uint8_t *unread);
 /* fd: an accepted ticket, or -1. Returns the socket of its connection, and ends the ticket. Fails
  * with -ENOENT if it is none. */
-int repair_take(const struct keeper *k, const struct peer *p, int fd);
+int repair_take(const struct supervisor *sv, const struct peer *p, int fd);
 
-/* Workers (keeper_workers.c). */
+/* Workers (supervisor_workers.c). */
 /* Both fail with -EINPROGRESS if a queue is not free yet: call worker_bind() later. */
-int worker_start(struct keeper *k, struct peer *p);
-int worker_bind(struct keeper *k, struct peer *p);
+int worker_start(struct supervisor *sv, struct peer *p);
+int worker_bind(struct supervisor *sv, struct peer *p);
 /* The worker has filled its rings: from here on packets reach them. */
-int worker_bound(struct keeper *k, struct peer *p);
-void worker_end(struct keeper *k, struct peer *p);
+int worker_bound(struct supervisor *sv, struct peer *p);
+void worker_end(struct supervisor *sv, struct peer *p);
 /* What `steelyard stack list` warns of. */
-void workers_note(struct keeper *k);
+void workers_note(struct supervisor *sv);
 
 /* Opens the socket that the program's processes connect to. */
-int keeper_listen_open(struct keeper *k, struct sy_error *err);
-/* Answers those who are readable in this set of poll(), of KEEPER_POLLS; the first is the listener.
+int supervisor_listen_open(struct supervisor *sv, struct sy_error *err);
+/* Answers those who are readable in this set of poll(), of SUPERVISOR_POLLS; the first is the
+ * listener.
  */
 struct pollfd;
-unsigned keeper_peers(struct keeper *k, struct pollfd *p);
+unsigned supervisor_peers(struct supervisor *sv, struct pollfd *p);
 /* The timeout of that poll(). */
-int keeper_wait_ms(void);
-void keeper_serve(struct keeper *k, const struct pollfd *p, unsigned count);
+int supervisor_wait_ms(void);
+void supervisor_serve(struct supervisor *sv, const struct pollfd *p, unsigned count);
 /* Which ports do the program's processes serve? Linux takes the others' new connections
- * (keeper_watch.c). After keeper_serve(), and at the latest so many ms later; -1: at any time. */
-void keeper_watch(struct keeper *k);
-int keeper_watch_ms(void);
-/* What the program begins with, and what is ordered later (keeper_hooks.c). */
-enum { KEEPER_HOOK = 256, KEEPER_HOOK_FILE, KEEPER_HOOK_PARAM, KEEPER_HOOK_PLACE, KEEPER_NAME };
-int keeper_hook_option(int option, const char *text, struct sy_error *err);
+ * (supervisor_watch.c). After supervisor_serve(), and at the latest so many ms later; -1: at any
+ * time. */
+void supervisor_watch(struct supervisor *sv);
+int supervisor_watch_ms(void);
+/* What the program begins with, and what is ordered later (supervisor_hooks.c). */
+enum {
+	SUPERVISOR_HOOK = 256,
+	SUPERVISOR_HOOK_FILE,
+	SUPERVISOR_HOOK_PARAM,
+	SUPERVISOR_HOOK_PLACE,
+	SUPERVISOR_NAME
+};
+int supervisor_hook_option(int option, const char *text, struct sy_error *err);
 /* Checks and keeps the command line's hooks, and serves others. */
-int keeper_hooks_open(struct keeper *k, const char *command, struct sy_error *err);
-void keeper_hooks_close(struct keeper *k);
+int supervisor_hooks_open(struct supervisor *sv, const char *command, struct sy_error *err);
+void supervisor_hooks_close(struct supervisor *sv);
 
-/* io_uring_setup() fails in this process and its children (keeper_filter.c). */
-int keeper_filter(void);
+/* io_uring_setup() fails in this process and its children (supervisor_filter.c). */
+int supervisor_filter(void);
 /* Is a socket of this process's network namespace? */
-bool is_in_namespace(const struct keeper *k, int fd);
+bool is_in_namespace(const struct supervisor *sv, int fd);
 
-int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char ***command,
-                         struct sy_error *err);
+int supervisor_options_parse(int argc, char **argv, struct supervisor_options *out, char ***command,
+                             struct sy_error *err);
 
 #endif

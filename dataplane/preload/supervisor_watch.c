@@ -4,11 +4,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "keeper.h"
+#include "supervisor.h"
 
 #define MS         UINT64_C(1000000)
 #define PATIENCE   (1000 * MS) /* as long as a port may be without a process that serves it */
-#define NOTE_STILL 2           /* of the registry; the first two are keeper_serve.c's */
+#define NOTE_STILL 2           /* of the registry; the first two are supervisor_serve.c's */
 #define NOTE_PORTS 3
 
 /* A list in a note: what does not fit is left out. */
@@ -34,12 +34,12 @@ __attribute__((format(printf, 2, 3))) static void list_add(struct list *l, const
 /* ---- processes that stand still -------------------------------------------------------------- */
 
 /* Stopped by a signal or a debugger, or frozen: the stack's helper thread runs otherwise. */
-static void stalls_find(struct keeper *k, uint64_t now_ns)
+static void stalls_find(struct supervisor *sv, uint64_t now_ns)
 {
 	char text[SY_HOOK_NOTE_TEXT] = "";
 	struct list pids = {0};
 
-	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
+	for (unsigned i = 0; i < SUPERVISOR_PEERS; i++) {
 		struct peer *p = &peer[i];
 		if (!p->fd || !p->bound)
 			continue;
@@ -51,7 +51,7 @@ static void stalls_find(struct keeper *k, uint64_t now_ns)
 			       p->pid);
 		if (stalled != p->stalled) {
 			p->stalled = stalled;
-			ports_steer(k, p);
+			ports_steer(sv, p);
 		}
 		if (stalled)
 			list_add(&pids, "%d", p->pid);
@@ -60,7 +60,7 @@ static void stalls_find(struct keeper *k, uint64_t now_ns)
 		snprintf(text, sizeof(text),
 		         "stopped, and served by nobody but Linux until they go on: pid %s",
 		         pids.text);
-	sy_hook_registry_note(k->hooks, NOTE_STILL, text);
+	sy_hook_registry_note(sv->hooks, NOTE_STILL, text);
 }
 
 /* ---- ports without a process that waits there ------------------------------------------------ */
@@ -82,7 +82,7 @@ static void port_warn(const struct port *at, pid_t pid)
 /* Several processes may have the same listener. */
 static bool port_was_warned(uint16_t port)
 {
-	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+	for (unsigned i = 0; i < SUPERVISOR_PEERS; i++)
 		for (unsigned n = 0; peer[i].fd && n < peer[i].ports; n++)
 			if (peer[i].port[n].port == port && peer[i].port[n].warned)
 				return true;
@@ -95,13 +95,13 @@ static bool port_is_unserved(const struct port *at, uint64_t now_ns)
 	       !port_is_served(at);
 }
 
-static void unserved_find(struct keeper *k, uint64_t now_ns)
+static void unserved_find(struct supervisor *sv, uint64_t now_ns)
 {
 	char text[SY_HOOK_NOTE_TEXT] = "";
 	struct list ports = {0};
 	uint16_t last = 0;
 
-	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
+	for (unsigned i = 0; i < SUPERVISOR_PEERS; i++) {
 		for (unsigned n = 0; peer[i].fd && n < peer[i].ports; n++) {
 			struct port *at = &peer[i].port[n];
 			if (!port_is_unserved(at, now_ns))
@@ -119,20 +119,20 @@ static void unserved_find(struct keeper *k, uint64_t now_ns)
 		         "Linux takes the new connections to port %s: no process accepts them by "
 		         "the C library, or it passes them on to others",
 		         ports.text);
-	sy_hook_registry_note(k->hooks, NOTE_PORTS, text);
+	sy_hook_registry_note(sv->hooks, NOTE_PORTS, text);
 }
 
-/* ---- the keeper's loop ----------------------------------------------------------------------- */
+/* ---- the supervisor's loop ------------------------------------------------------------------- */
 
-int keeper_watch_ms(void)
+int supervisor_watch_ms(void)
 {
-	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+	for (unsigned i = 0; i < SUPERVISOR_PEERS; i++)
 		if (peer[i].fd && (peer[i].bound || peer[i].ports))
 			return MESSAGE_BEAT_MS;
 	return -1;
 }
 
-void keeper_watch(struct keeper *k)
+void supervisor_watch(struct supervisor *sv)
 {
 	static uint64_t next_ns;
 	uint64_t now_ns = sy_clock_ns();
@@ -140,7 +140,7 @@ void keeper_watch(struct keeper *k)
 	if (now_ns < next_ns)
 		return;
 	next_ns = now_ns + MESSAGE_BEAT_MS * MS;
-	stalls_find(k, now_ns);
-	unserved_find(k, now_ns);
-	ports_look(k, now_ns);
+	stalls_find(sv, now_ns);
+	unserved_find(sv, now_ns);
+	ports_look(sv, now_ns);
 }

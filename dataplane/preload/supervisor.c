@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * steelyard-keeper: what `steelyard run` becomes (docs/design/0040-preload.md). It starts the
+ * steelyard-supervisor: what `steelyard run` becomes (docs/design/0040-preload.md). It starts the
  * program with the preloaded library, passes signals on, and ends with the last process of the
  * program.
  */
@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "keeper.h"
+#include "supervisor.h"
 
 static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
 
@@ -41,18 +41,18 @@ static void preload_set(const char *library)
 	setenv("LD_PRELOAD", text, 1);
 }
 
-static pid_t program_start(const struct keeper *k, char **command, const sigset_t *mask)
+static pid_t program_start(const struct supervisor *sv, char **command, const sigset_t *mask)
 {
 	pid_t pid = fork();
 
 	if (pid)
 		return pid;
 	sigprocmask(SIG_SETMASK, mask, NULL);
-	int rc = keeper_filter();
+	int rc = supervisor_filter();
 	if (rc) /* the preloaded library refuses it to callers of syscall() */
 		sy_log(SY_LOG_INFO, "run", "no filter for io_uring: %s", strerror(-rc));
-	setenv(MESSAGE_ENV, k->name, 1);
-	preload_set(k->options.library);
+	setenv(MESSAGE_ENV, sv->name, 1);
+	preload_set(sv->options.library);
 	execvp(command[0], command);
 	fprintf(stderr, "steelyard: %s: %s\n", command[0], strerror(errno));
 	_exit(errno == ENOENT ? 127 : 126);
@@ -96,19 +96,19 @@ static bool has_got(pid_t to, const struct signalfd_siginfo *s)
 	return s->ssi_code == SI_KERNEL && s->ssi_signo != SIGHUP && getpgid(to) == getpgrp();
 }
 
-static int run(struct keeper *k, pid_t program, int signals)
+static int run(struct supervisor *sv, pid_t program, int signals)
 {
-	struct pollfd p[KEEPER_POLLS + 1];
+	struct pollfd p[SUPERVISOR_POLLS + 1];
 	struct signalfd_siginfo s;
 	int status = 0;
 
 	for (;;) {
-		unsigned n = keeper_peers(k, p);
+		unsigned n = supervisor_peers(sv, p);
 		p[n] = (struct pollfd){.fd = signals, .events = POLLIN};
-		if (poll(p, n + 1, keeper_wait_ms()) < 0 && errno != EINTR)
+		if (poll(p, n + 1, supervisor_wait_ms()) < 0 && errno != EINTR)
 			return 1;
-		keeper_serve(k, p, n);
-		keeper_watch(k);
+		supervisor_serve(sv, p, n);
+		supervisor_watch(sv);
 		if (!p[n].revents || read(signals, &s, sizeof(s)) != sizeof(s))
 			continue;
 		if (s.ssi_signo != SIGCHLD) {
@@ -121,22 +121,22 @@ static int run(struct keeper *k, pid_t program, int signals)
 	}
 }
 
-static int prepare(struct keeper *k, struct sy_error *err)
+static int prepare(struct supervisor *sv, struct sy_error *err)
 {
-	const struct message_answer *c = &k->options.config;
-	int rc = steer_open(c->ifindex, c->ifname, c->mac, &k->steer, err);
+	const struct message_answer *c = &sv->options.config;
+	int rc = steer_open(c->ifindex, c->ifname, c->mac, &sv->steer, err);
 
 	for (uint32_t i = 0; i < c->addresses && !rc; i++)
-		rc = steer_address(k->steer, &c->addr[i], c->port_first, c->port_last);
+		rc = steer_address(sv->steer, &c->addr[i], c->port_first, c->port_last);
 	for (uint32_t i = 0; i < c->workers && c->workers > 1 && !rc; i++)
 		if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
-		               k->inbox[i]))
+		               sv->inbox[i]))
 			return sy_fail(err, errno, "sockets between workers: %s", strerror(errno));
 	if (rc && !err->text[0])
 		return sy_fail(err, -rc, "the XDP program's maps: %s", strerror(-rc));
 	if (!rc)
 		rc = repair_open(err);
-	return rc ? rc : keeper_listen_open(k, err);
+	return rc ? rc : supervisor_listen_open(sv, err);
 }
 
 /* For connections that wait for a process to accept them; the program's own limit stays. */
@@ -152,35 +152,35 @@ static void descriptors_raise(void)
 
 int main(int argc, char **argv)
 {
-	struct keeper k = {0};
+	struct supervisor sv = {0};
 	struct sy_error err = {0};
 	sigset_t mine = signals_mine(), before;
 	char **command;
 
-	if (keeper_options_parse(argc, argv, &k.options, &command, &err)) {
+	if (supervisor_options_parse(argc, argv, &sv.options, &command, &err)) {
 		fprintf(stderr, "steelyard: %s\n", err.text);
 		return 2;
 	}
-	sy_log_set_level((enum sy_log_level)k.options.config.log);
-	if (keeper_hooks_open(&k, command[0], &err) || prepare(&k, &err)) {
+	sy_log_set_level((enum sy_log_level)sv.options.config.log);
+	if (supervisor_hooks_open(&sv, command[0], &err) || prepare(&sv, &err)) {
 		fprintf(stderr, "steelyard: %s\n", err.text);
-		keeper_hooks_close(&k);
+		supervisor_hooks_close(&sv);
 		return 2;
 	}
-	sy_log(SY_LOG_INFO, "run", "%s: %s XDP, %u queues, %u workers", k.options.config.ifname,
-	       steer_is_native(k.steer) ? "native" : "generic", k.options.queues,
-	       k.options.config.workers);
+	sy_log(SY_LOG_INFO, "run", "%s: %s XDP, %u queues, %u workers", sv.options.config.ifname,
+	       steer_is_native(sv.steer) ? "native" : "generic", sv.options.queues,
+	       sv.options.config.workers);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	sigprocmask(SIG_BLOCK, &mine, &before);
 	int signals = signalfd(-1, &mine, SFD_CLOEXEC);
-	pid_t program = signals < 0 ? -1 : program_start(&k, command, &before);
+	pid_t program = signals < 0 ? -1 : program_start(&sv, command, &before);
 	if (program < 0) {
 		fprintf(stderr, "steelyard: %s does not start: %s\n", command[0], strerror(errno));
-		keeper_hooks_close(&k);
+		supervisor_hooks_close(&sv);
 		return 2;
 	}
 	descriptors_raise();
-	int status = run(&k, program, signals);
-	keeper_hooks_close(&k);
+	int status = run(&sv, program, signals);
+	supervisor_hooks_close(&sv);
 	return status;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The keeper's command line, as `steelyard run` writes it, and facts of the interface. */
+/* The supervisor's command line, as `steelyard run` writes it, and facts of the interface. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #include <sy_link.h>
 
-#include "keeper.h"
+#include "supervisor.h"
 
 static int number_parse(const char *text, unsigned long least, unsigned long most, uint32_t *out)
 {
@@ -68,7 +68,7 @@ static int fork_parse(const char *text, struct message_answer *c)
 	return -EINVAL;
 }
 
-static int interface_read(struct keeper_options *o, struct sy_error *err)
+static int interface_read(struct supervisor_options *o, struct sy_error *err)
 {
 	struct message_answer *c = &o->config;
 	struct ifreq r = {0};
@@ -93,7 +93,7 @@ static int interface_read(struct keeper_options *o, struct sy_error *err)
 	return 0;
 }
 
-static int queues_check(struct keeper_options *o, struct sy_error *err)
+static int queues_check(struct supervisor_options *o, struct sy_error *err)
 {
 	struct message_answer *c = &o->config;
 
@@ -113,8 +113,8 @@ static int queues_check(struct keeper_options *o, struct sy_error *err)
 	return 0;
 }
 
-int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char ***command,
-                         struct sy_error *err)
+int supervisor_options_parse(int argc, char **argv, struct supervisor_options *out, char ***command,
+                             struct sy_error *err)
 {
 	static const struct option list[] = {{"interface", 1, NULL, 'i'},
 	                                     {"address", 1, NULL, 'a'},
@@ -130,11 +130,11 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 	                                     {"pacing", 0, NULL, 'e'},
 	                                     {"large-segments", 0, NULL, 'g'},
 	                                     {"fork", 1, NULL, 'f'},
-	                                     {"hook", 1, NULL, KEEPER_HOOK},
-	                                     {"hook-file", 1, NULL, KEEPER_HOOK_FILE},
-	                                     {"hook-param", 1, NULL, KEEPER_HOOK_PARAM},
-	                                     {"hook-place", 1, NULL, KEEPER_HOOK_PLACE},
-	                                     {"name", 1, NULL, KEEPER_NAME},
+	                                     {"hook", 1, NULL, SUPERVISOR_HOOK},
+	                                     {"hook-file", 1, NULL, SUPERVISOR_HOOK_FILE},
+	                                     {"hook-param", 1, NULL, SUPERVISOR_HOOK_PARAM},
+	                                     {"hook-place", 1, NULL, SUPERVISOR_HOOK_PLACE},
+	                                     {"name", 1, NULL, SUPERVISOR_NAME},
 	                                     {NULL, 0, NULL, 0}};
 	struct message_answer *c = &out->config;
 	int rc = 0, option;
@@ -191,22 +191,23 @@ int keeper_options_parse(int argc, char **argv, struct keeper_options *out, char
 		case 'v':
 			rc = number_parse(optarg, SY_LOG_ERROR, SY_LOG_DEBUG, &c->log);
 			break;
-		case KEEPER_HOOK:
-		case KEEPER_HOOK_FILE:
-		case KEEPER_HOOK_PARAM:
-		case KEEPER_HOOK_PLACE:
-			rc = keeper_hook_option(option, optarg, err);
+		case SUPERVISOR_HOOK:
+		case SUPERVISOR_HOOK_FILE:
+		case SUPERVISOR_HOOK_PARAM:
+		case SUPERVISOR_HOOK_PLACE:
+			rc = supervisor_hook_option(option, optarg, err);
 			if (rc)
 				return rc;
 			break;
-		case KEEPER_NAME:
+		case SUPERVISOR_NAME:
 			out->name = optarg;
 			break;
 		default:
 			rc = -EINVAL;
 		}
 		if (rc)
-			return sy_fail(err, -rc, "option \"%s\" of the keeper", argv[optind - 1]);
+			return sy_fail(err, -rc, "option \"%s\" of the supervisor",
+			               argv[optind - 1]);
 	}
 	*command = argv + optind;
 	if (!**command || !c->ifname[0] || !c->addresses || !out->library)

@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "keeper.h"
+#include "supervisor.h"
 
 #define WAITING_MAX 1024 /* connections; more are reset */
 #define TICKETS     3    /* of a connection: a program without the library ends them */
@@ -63,10 +63,10 @@ static bool is_client(const struct sy_addr *a)
 
 /* A worker can send any segment by its AF_XDP sockets: with a connection of Linux's at a port of
  * its own it can do no more. Linux refuses a second one with the same addresses and ports. */
-static bool is_allowed(const struct keeper *k, const struct peer *p,
+static bool is_allowed(const struct supervisor *sv, const struct peer *p,
                        const struct message_request *q, const struct message_connection *c)
 {
-	return p->bound && message_has_address(&k->options.config, &q->addr) &&
+	return p->bound && message_has_address(&sv->options.config, &q->addr) &&
 	       port_is_of(p, &q->addr, q->port) && is_client(&c->peer) && c->peer_port &&
 	       sy_addr_is_v4(&c->peer) == sy_addr_is_v4(&q->addr);
 }
@@ -80,7 +80,7 @@ static bool is_possible(const struct message_connection *c)
 
 /* ---- the connection's socket ----------------------------------------------------------------- */
 
-static socklen_t name_make(const struct keeper *k, const struct sy_addr *addr, uint16_t port,
+static socklen_t name_make(const struct supervisor *sv, const struct sy_addr *addr, uint16_t port,
                            bool v6, struct sockaddr_storage *out)
 {
 	struct sockaddr_in *in = (void *)out;
@@ -95,7 +95,7 @@ static socklen_t name_make(const struct keeper *k, const struct sy_addr *addr, u
 	*in6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = port};
 	memcpy(&in6->sin6_addr, addr, sizeof(in6->sin6_addr));
 	if (IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr))
-		in6->sin6_scope_id = (uint32_t)k->options.config.ifindex;
+		in6->sin6_scope_id = (uint32_t)sv->options.config.ifindex;
 	return sizeof(*in6);
 }
 
@@ -154,13 +154,13 @@ static int windows_set(int fd, const struct message_connection *c)
 	return setsockopt(fd, IPPROTO_TCP, TCP_REPAIR_WINDOW, &w, sizeof(w)) ? -errno : 0;
 }
 
-static int names_set(const struct keeper *k, int fd, const struct message_request *q,
+static int names_set(const struct supervisor *sv, int fd, const struct message_request *q,
                      const struct message_connection *c)
 {
 	struct sockaddr_storage local, remote;
-	socklen_t len = name_make(k, &q->addr, q->port, c->v6, &local);
+	socklen_t len = name_make(sv, &q->addr, q->port, c->v6, &local);
 
-	name_make(k, &c->peer, c->peer_port, c->v6, &remote);
+	name_make(sv, &c->peer, c->peer_port, c->v6, &remote);
 	if (c->v6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int)))
 		return -errno;
 	if (bind(fd, (void *)&local, len))
@@ -175,14 +175,14 @@ static int names_set(const struct keeper *k, int fd, const struct message_reques
 
 /* A connection of Linux's with this state (tcp(7): TCP_REPAIR). At the end Linux sends a segment
  * that tells the peer what has arrived. */
-static int connection_make(const struct keeper *k, const struct message_request *q,
+static int connection_make(const struct supervisor *sv, const struct message_request *q,
                            const struct message_connection *c, const uint8_t *unread)
 {
 	int fd = socket(c->v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	int rc = fd < 0 ? -errno : option_set(fd, IPPROTO_TCP, TCP_REPAIR, 1);
 
 	if (!rc)
-		rc = names_set(k, fd, q, c);
+		rc = names_set(sv, fd, q, c);
 	if (!rc)
 		rc = options_agree(fd, c);
 	if (!rc)
@@ -238,18 +238,18 @@ static void ticket_mark(struct waiting *w, int operation)
 	epoll_ctl(events, operation, w->ticket, &e);
 }
 
-static int ticket_make(const struct keeper *k, struct waiting *w)
+static int ticket_make(const struct supervisor *sv, struct waiting *w)
 {
 	bool v6 = !sy_addr_is_v4(&w->addr);
 	struct sy_addr from = loopback_of(&w->addr);
 	struct sockaddr_storage at;
-	socklen_t len = name_make(k, &from, 0, v6, &at);
+	socklen_t len = name_make(sv, &from, 0, v6, &at);
 	int fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
 		return -errno;
 	int rc = bind(fd, (void *)&at, len) ? -errno : 0;
-	name_make(k, &w->addr, w->port, v6, &at);
+	name_make(sv, &w->addr, w->port, v6, &at);
 	if (!rc && connect(fd, (void *)&at, len) && errno != EINPROGRESS)
 		rc = -errno;
 	socklen_t size = sizeof(rc);
@@ -276,23 +276,23 @@ static struct waiting *slot_find(void)
 	return NULL;
 }
 
-int repair_add(struct keeper *k, const struct peer *p, const struct message_request *q,
+int repair_add(struct supervisor *sv, const struct peer *p, const struct message_request *q,
                const struct message_connection *c, const uint8_t *unread)
 {
 	struct waiting *w = slot_find();
 
-	if (!is_allowed(k, p, q, c))
+	if (!is_allowed(sv, p, q, c))
 		return -EACCES;
 	if (!is_possible(c))
 		return -EINVAL;
 	if (!w)
 		return -ENOSPC;
-	int rc = port_share(k, &q->addr, q->port);
-	int fd = rc ? rc : connection_make(k, q, c, unread);
+	int rc = port_share(sv, &q->addr, q->port);
+	int fd = rc ? rc : connection_make(sv, q, c, unread);
 	if (fd < 0)
 		return fd;
 	*w = (struct waiting){.socket = fd, .addr = q->addr, .port = q->port};
-	rc = ticket_make(k, w);
+	rc = ticket_make(sv, w);
 	if (rc) {
 		connection_reset(fd);
 		w->socket = 0;
@@ -301,36 +301,36 @@ int repair_add(struct keeper *k, const struct peer *p, const struct message_requ
 }
 
 /* Is an end of the socket's there? getsockname() or getpeername() has filled `at`. */
-static bool name_is(const struct keeper *k, const struct sockaddr_storage *at,
+static bool name_is(const struct supervisor *sv, const struct sockaddr_storage *at,
                     const struct sy_addr *addr, uint16_t port)
 {
 	struct sockaddr_storage want;
-	socklen_t len = name_make(k, addr, port, at->ss_family == AF_INET6, &want);
+	socklen_t len = name_make(sv, addr, port, at->ss_family == AF_INET6, &want);
 
 	return memcmp(at, &want, len) == 0;
 }
 
 /* Which connection's ticket has a process accepted? It has the other end. */
-static struct waiting *ticket_find(const struct keeper *k, int fd)
+static struct waiting *ticket_find(const struct supervisor *sv, int fd)
 {
 	struct sockaddr_storage own = {0}, from = {0};
 	socklen_t own_len = sizeof(own), from_len = sizeof(from);
 
-	if (fd < 0 || !is_in_namespace(k, fd) || getsockname(fd, (void *)&own, &own_len) ||
+	if (fd < 0 || !is_in_namespace(sv, fd) || getsockname(fd, (void *)&own, &own_len) ||
 	    getpeername(fd, (void *)&from, &from_len))
 		return NULL;
 	for (struct waiting *w = waiting; w < waiting + WAITING_MAX; w++) {
 		struct sy_addr loopback = loopback_of(&w->addr);
-		if (w->socket && name_is(k, &from, &loopback, w->ticket_port) &&
-		    name_is(k, &own, &w->addr, w->port))
+		if (w->socket && name_is(sv, &from, &loopback, w->ticket_port) &&
+		    name_is(sv, &own, &w->addr, w->port))
 			return w;
 	}
 	return NULL;
 }
 
-int repair_take(const struct keeper *k, const struct peer *p, int fd)
+int repair_take(const struct supervisor *sv, const struct peer *p, int fd)
 {
-	struct waiting *w = ticket_find(k, fd);
+	struct waiting *w = ticket_find(sv, fd);
 	int connection;
 
 	if (!w)
@@ -343,17 +343,17 @@ int repair_take(const struct keeper *k, const struct peer *p, int fd)
 }
 
 /* It has ended, or a process that does not know tickets has written to it. */
-static void ticket_renew(const struct keeper *k, struct waiting *w)
+static void ticket_renew(const struct supervisor *sv, struct waiting *w)
 {
 	close(w->ticket);
 	w->ticket_port = 0;
-	if (w->tickets < TICKETS && ticket_make(k, w) == 0)
+	if (w->tickets < TICKETS && ticket_make(sv, w) == 0)
 		return;
 	connection_reset(w->socket);
 	w->socket = 0;
 }
 
-void repair_serve(struct keeper *k)
+void repair_serve(struct supervisor *sv)
 {
 	struct epoll_event e[EVENTS];
 	int count = epoll_wait(events, e, EVENTS, 0);
@@ -361,7 +361,7 @@ void repair_serve(struct keeper *k)
 	for (int i = 0; i < count; i++) {
 		struct waiting *w = &waiting[e[i].data.u32];
 		if (e[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-			ticket_renew(k, w);
+			ticket_renew(sv, w);
 		else
 			ticket_mark(w, EPOLL_CTL_MOD);
 	}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests to the keeper. Each process has a connection of its own, which names it there. */
+/* Requests to the supervisor. Each process has a connection of its own, which names it there. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ __attribute__((constructor(101))) static void name_keep(void)
 	memcpy(name, text, (size_t)(colon - text));
 }
 
-/* When the keeper has ended, its name is anybody's. */
+/* When the supervisor has ended, its name is anybody's. */
 static bool is_root(int fd)
 {
 	struct ucred peer;
@@ -44,7 +44,7 @@ static bool is_root(int fd)
 	return REAL(getsockopt)(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == 0;
 }
 
-static int keeper_connect(void)
+static int supervisor_connect(void)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	size_t len = strlen(name);
@@ -58,7 +58,7 @@ static int keeper_connect(void)
 	if (fd < 0)
 		return -errno;
 	int code;
-	do /* a signal of the program may end it while the keeper accepts no connection */
+	do /* a signal of the program may end it while the supervisor accepts no connection */
 		code = REAL(connect)(fd, (void *)&to,
 		                     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len))
 		               ? errno
@@ -67,7 +67,7 @@ static int keeper_connect(void)
 	if (!code && !is_root(fd))
 		code = EPERM;
 	if (code) {
-		sy_log(SY_LOG_ERROR, "run", "the keeper of `steelyard run` does not answer: %s",
+		sy_log(SY_LOG_ERROR, "run", "the supervisor of `steelyard run` does not answer: %s",
 		       strerror(code));
 		unreachable = true;
 		REAL(close)(fd);
@@ -141,7 +141,7 @@ static int call_once(struct message_request *q, const struct load *load, struct 
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(MESSAGE_FDS * sizeof(int))];
 	struct iovec iov = {a, sizeof(*a)};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-	int rc = keeper_connect();
+	int rc = supervisor_connect();
 	ssize_t n;
 
 	if (rc)
@@ -182,12 +182,12 @@ static int call_with(struct message_request *q, const struct load *load, struct 
 	int rc = call_once(q, load, a, fd);
 
 	if (is_closed(rc)) {
-		keeper_forget();
+		supervisor_forget();
 		rc = kept ? call_once(q, load, a, fd) : rc;
 	}
 	if (!is_closed(rc))
 		return rc;
-	keeper_forget();
+	supervisor_forget();
 	if (!warned)
 		sy_log(SY_LOG_WARN, "run",
 		       "pid %d: too many processes have ports: Linux serves this one until others "
@@ -202,7 +202,7 @@ static int call(struct message_request *q, struct message_answer *a)
 	return call_with(q, &no_load, a, NULL);
 }
 
-const struct message_answer *keeper_config(void)
+const struct message_answer *supervisor_config(void)
 {
 	struct message_request q = {.type = MESSAGE_CONFIG};
 	static bool asked;
@@ -221,16 +221,16 @@ const struct message_answer *keeper_config(void)
 	return config.addresses ? &config : NULL;
 }
 
-bool keeper_serves(const struct sy_addr *addr)
+bool supervisor_serves(const struct sy_addr *addr)
 {
-	const struct message_answer *c = keeper_config();
+	const struct message_answer *c = supervisor_config();
 
 	return c && message_has_address(c, addr);
 }
 
-bool keeper_serves_port(uint16_t port)
+bool supervisor_serves_port(uint16_t port)
 {
-	const struct message_answer *c = keeper_config();
+	const struct message_answer *c = supervisor_config();
 
 	for (uint32_t i = 0; c && i < c->ports; i++)
 		if (htons(c->port[i]) == port)
@@ -238,7 +238,7 @@ bool keeper_serves_port(uint16_t port)
 	return c && c->ports == 0;
 }
 
-int keeper_start(struct message_answer *out, int fd[MESSAGE_FDS])
+int supervisor_start(struct message_answer *out, int fd[MESSAGE_FDS])
 {
 	struct message_request q = {.type = MESSAGE_START};
 	int rc = call_with(&q, &no_load, out, fd);
@@ -248,7 +248,7 @@ int keeper_start(struct message_answer *out, int fd[MESSAGE_FDS])
 	return rc == -EUSERS ? -EBUSY : rc;
 }
 
-int keeper_bound(void)
+int supervisor_bound(void)
 {
 	struct message_request q = {.type = MESSAGE_BOUND};
 	struct message_answer a;
@@ -270,7 +270,7 @@ static struct message_request request_of(enum message_type type, const struct so
 	        .type = type, .addr = s->local.addr, .port = s->local.port, .v6_only = s->v6_only};
 }
 
-int keeper_yield(const struct sock *s, bool passes)
+int supervisor_yield(const struct sock *s, bool passes)
 {
 	struct message_request q = request_of(MESSAGE_YIELD, s);
 	struct message_answer a;
@@ -279,8 +279,8 @@ int keeper_yield(const struct sock *s, bool passes)
 	return call(&q, &a);
 }
 
-/* There is no answer. A keeper that is busy is sent the next one. */
-void keeper_beat(void)
+/* There is no answer. A supervisor that is busy is sent the next one. */
+void supervisor_beat(void)
 {
 	struct message_request q = {.type = MESSAGE_BEAT};
 
@@ -288,7 +288,7 @@ void keeper_beat(void)
 		request_send(&q, &no_load, MSG_DONTWAIT);
 }
 
-int keeper_listen(const struct sock *s, bool on, bool serves)
+int supervisor_listen(const struct sock *s, bool on, bool serves)
 {
 	struct message_request q = request_of(on ? MESSAGE_LISTEN : MESSAGE_UNLISTEN, s);
 	const struct load load = {.fd = on ? descriptor_of(s) : -1};
@@ -298,7 +298,7 @@ int keeper_listen(const struct sock *s, bool on, bool serves)
 	return call_with(&q, &load, &a, NULL);
 }
 
-int keeper_export(const struct sy_stack_export *e, bool v6, void *unread)
+int supervisor_export(const struct sy_stack_export *e, bool v6, void *unread)
 {
 	struct message_request q = {
 	        .type = MESSAGE_EXPORT, .addr = e->local.addr, .port = e->local.port};
@@ -324,7 +324,7 @@ int keeper_export(const struct sy_stack_export *e, bool v6, void *unread)
 	return call_with(&q, &load, &a, NULL);
 }
 
-int keeper_take(int ticket)
+int supervisor_take(int ticket)
 {
 	struct message_request q = {.type = MESSAGE_TAKE};
 	const struct load load = {.fd = ticket};
@@ -335,7 +335,7 @@ int keeper_take(int ticket)
 }
 
 /* Without a parent nothing depends on it. */
-void keeper_move(void)
+void supervisor_move(void)
 {
 	struct message_request q = {.type = MESSAGE_MOVE};
 	struct message_answer a;
@@ -344,7 +344,7 @@ void keeper_move(void)
 		call(&q, &a);
 }
 
-void keeper_forget(void)
+void supervisor_forget(void)
 {
 	table_disown(connection);
 	connection = -1;

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "keeper.h"
+#include "supervisor.h"
 
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71
@@ -49,19 +49,19 @@ static bool port_covers(const struct port *p, const struct sy_addr *addr)
 
 /* ---- who serves it --------------------------------------------------------------------------- */
 
-static uint64_t queues_of(const struct keeper *k, const struct peer *p)
+static uint64_t queues_of(const struct supervisor *sv, const struct peer *p)
 {
 	uint64_t mask = 0;
 
-	for (unsigned q = (unsigned)p->worker; p->worker >= 0 && q < k->options.queues;
-	     q += k->options.config.workers)
+	for (unsigned q = (unsigned)p->worker; p->worker >= 0 && q < sv->options.queues;
+	     q += sv->options.config.workers)
 		mask |= UINT64_C(1) << q;
 	return mask;
 }
 
-static uint64_t queues_all(const struct keeper *k)
+static uint64_t queues_all(const struct supervisor *sv)
 {
-	return k->options.queues < 64 ? (UINT64_C(1) << k->options.queues) - 1 : UINT64_MAX;
+	return sv->options.queues < 64 ? (UINT64_C(1) << sv->options.queues) - 1 : UINT64_MAX;
 }
 
 /* What the program's processes do at an address and port. */
@@ -71,11 +71,11 @@ struct use {
 	uint64_t stack;
 };
 
-static struct use use_of(const struct keeper *k, const struct sy_addr *addr, uint16_t port)
+static struct use use_of(const struct supervisor *sv, const struct sy_addr *addr, uint16_t port)
 {
 	struct use use = {0};
 
-	for (unsigned i = 0; i < KEEPER_PEERS; i++) {
+	for (unsigned i = 0; i < SUPERVISOR_PEERS; i++) {
 		const struct peer *p = &peer[i];
 		for (unsigned n = 0; p->fd && n < p->ports; n++) {
 			const struct port *at = &p->port[n];
@@ -86,7 +86,7 @@ static struct use use_of(const struct keeper *k, const struct sy_addr *addr, uin
 				continue;
 			use.waits |= p->waits;
 			if (p->bound && !p->stalled)
-				use.stack |= queues_of(k, p);
+				use.stack |= queues_of(sv, p);
 		}
 	}
 	return use;
@@ -94,7 +94,7 @@ static struct use use_of(const struct keeper *k, const struct sy_addr *addr, uin
 
 bool port_is_served(const struct port *port)
 {
-	for (unsigned i = 0; i < KEEPER_PEERS; i++)
+	for (unsigned i = 0; i < SUPERVISOR_PEERS; i++)
 		for (unsigned n = 0; peer[i].fd && n < peer[i].ports; n++) {
 			const struct port *at = &peer[i].port[n];
 			if (at->port == port->port && at->serves && !at->closed)
@@ -111,9 +111,9 @@ static struct steered *steered_find(const struct sy_addr *addr, uint16_t port)
 	return NULL;
 }
 
-static int steered_end(struct keeper *k, struct steered *at)
+static int steered_end(struct supervisor *sv, struct steered *at)
 {
-	int rc = steer_port(k->steer, &at->addr, at->port, NULL);
+	int rc = steer_port(sv->steer, &at->addr, at->port, NULL);
 
 	*at = steered[--steered_count];
 	return rc;
@@ -121,14 +121,14 @@ static int steered_end(struct keeper *k, struct steered *at)
 
 /* More processes wait there than there are workers: a blocking server's connections would wait in
  * one process while its others sleep. Linux has one queue for all of them. */
-static int addr_steer(struct keeper *k, const struct sy_addr *addr, uint16_t port)
+static int addr_steer(struct supervisor *sv, const struct sy_addr *addr, uint16_t port)
 {
-	struct use use = use_of(k, addr, port);
+	struct use use = use_of(sv, addr, port);
 	struct steered *at = steered_find(addr, port);
 	struct steer_port to = {.stack = use.waits ? 0 : use.stack, .shared = 1};
 
 	if (!use.listens)
-		return at ? steered_end(k, at) : 0;
+		return at ? steered_end(sv, at) : 0;
 	if (at && at->to.stack == to.stack)
 		return 0;
 	if (!at) {
@@ -140,24 +140,24 @@ static int addr_steer(struct keeper *k, const struct sy_addr *addr, uint16_t por
 	at->to = to;
 	at->pause_ns = SECOND;
 	at->look_ns = sy_clock_ns() + at->pause_ns;
-	return steer_port(k->steer, addr, port, &at->to);
+	return steer_port(sv->steer, addr, port, &at->to);
 }
 
-static int port_steer(struct keeper *k, const struct port *p)
+static int port_steer(struct supervisor *sv, const struct port *p)
 {
-	const struct message_answer *c = &k->options.config;
+	const struct message_answer *c = &sv->options.config;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < c->addresses && !rc; i++)
 		if (port_covers(p, &c->addr[i]))
-			rc = addr_steer(k, &c->addr[i], p->port);
+			rc = addr_steer(sv, &c->addr[i], p->port);
 	return rc;
 }
 
-void ports_steer(struct keeper *k, const struct peer *p)
+void ports_steer(struct supervisor *sv, const struct peer *p)
 {
 	for (unsigned i = 0; i < p->ports; i++)
-		port_steer(k, &p->port[i]);
+		port_steer(sv, &p->port[i]);
 }
 
 /* ---- connections of Linux -------------------------------------------------------------------- */
@@ -214,16 +214,16 @@ static bool linux_has(const struct steered *at, uint8_t family)
 
 /* Once all queues' workers listen, Linux gets no more connections: when it has none, its table need
  * not be looked up for each segment. */
-void ports_look(struct keeper *k, uint64_t now_ns)
+void ports_look(struct supervisor *sv, uint64_t now_ns)
 {
 	for (unsigned i = 0; i < steered_count; i++) {
 		struct steered *at = &steered[i];
-		if (!at->to.shared || at->to.stack != queues_all(k) || now_ns < at->look_ns)
+		if (!at->to.shared || at->to.stack != queues_all(sv) || now_ns < at->look_ns)
 			continue;
 		if (!linux_has(at, sy_addr_is_v4(&at->addr) ? AF_INET : AF_INET6) &&
 		    !(sy_addr_is_v4(&at->addr) && linux_has(at, AF_INET6))) {
 			at->to.shared = 0;
-			steer_port(k->steer, &at->addr, at->port, &at->to);
+			steer_port(sv->steer, &at->addr, at->port, &at->to);
 		}
 		at->pause_ns = at->pause_ns < PAUSE_MAX ? at->pause_ns * 2 : PAUSE_MAX;
 		at->look_ns = now_ns + at->pause_ns;
@@ -237,9 +237,9 @@ static bool port_equal(const struct port *a, const struct port *b)
 	return sy_addr_equal(&a->addr, &b->addr) && a->port == b->port && a->v6_only == b->v6_only;
 }
 
-static bool port_is_configured(const struct keeper *k, uint16_t port)
+static bool port_is_configured(const struct supervisor *sv, uint16_t port)
 {
-	const struct message_answer *c = &k->options.config;
+	const struct message_answer *c = &sv->options.config;
 
 	for (uint32_t i = 0; i < c->ports; i++)
 		if (htons(c->port[i]) == port)
@@ -258,20 +258,20 @@ static bool option_is(int fd, int level, int name, int wanted)
 /* Linux lets another program's socket listen at the same address and port in another network
  * namespace or on another device: a user may have a namespace of his own, where all ports are his.
  */
-bool is_in_namespace(const struct keeper *k, int fd)
+bool is_in_namespace(const struct supervisor *sv, int fd)
 {
 	uint64_t ours = 0, cookie = 0;
 	socklen_t len = sizeof(ours), cookie_len = sizeof(cookie);
 
-	return getsockopt(k->listener, SOL_SOCKET, SO_NETNS_COOKIE, &ours, &len) == 0 &&
+	return getsockopt(sv->listener, SOL_SOCKET, SO_NETNS_COOKIE, &ours, &len) == 0 &&
 	       getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &cookie_len) == 0 &&
 	       ours == cookie;
 }
 
-static bool is_on_interface(const struct keeper *k, int fd)
+static bool is_on_interface(const struct supervisor *sv, int fd)
 {
 	return option_is(fd, SOL_SOCKET, SO_BINDTOIFINDEX, 0) ||
-	       option_is(fd, SOL_SOCKET, SO_BINDTOIFINDEX, k->options.config.ifindex);
+	       option_is(fd, SOL_SOCKET, SO_BINDTOIFINDEX, sv->options.config.ifindex);
 }
 
 /* The parent's user, who started the program, or one of the process that sends the request. */
@@ -321,26 +321,27 @@ static bool is_bound_to(const struct port *port, int fd)
 
 /* A worker may have port 22 steered only if Linux lets it listen there. Returns why it may not, or
  * NULL. */
-static const char *port_refusal(const struct keeper *k, const struct peer *p,
+static const char *port_refusal(const struct supervisor *sv, const struct peer *p,
                                 const struct port *port, int fd)
 {
-	if (!port_is_configured(k, port->port))
+	if (!port_is_configured(sv, port->port))
 		return "it is none of --port";
 	if (fd < 0 || !option_is(fd, SOL_SOCKET, SO_PROTOCOL, IPPROTO_TCP) ||
 	    !option_is(fd, SOL_SOCKET, SO_ACCEPTCONN, 1) || !is_bound_to(port, fd))
 		return "the process has no socket that listens there";
-	if (!is_in_namespace(k, fd))
+	if (!is_in_namespace(sv, fd))
 		return "its socket is of another network namespace";
-	if (!is_on_interface(k, fd))
+	if (!is_on_interface(sv, fd))
 		return "its socket is bound to another device";
 	if (!is_of_program(p, fd))
 		return "its socket is of another user";
 	return NULL;
 }
 
-static bool port_is_refused(const struct keeper *k, struct peer *p, const struct port *port, int fd)
+static bool port_is_refused(const struct supervisor *sv, struct peer *p, const struct port *port,
+                            int fd)
 {
-	const char *why = port_refusal(k, p, port, fd);
+	const char *why = port_refusal(sv, p, port, fd);
 
 	if (!why)
 		return false;
@@ -368,7 +369,7 @@ bool port_is_of(const struct peer *p, const struct sy_addr *addr, uint16_t port)
 	return false;
 }
 
-int port_share(struct keeper *k, const struct sy_addr *addr, uint16_t port)
+int port_share(struct supervisor *sv, const struct sy_addr *addr, uint16_t port)
 {
 	struct steered *at = steered_find(addr, port);
 
@@ -379,34 +380,34 @@ int port_share(struct keeper *k, const struct sy_addr *addr, uint16_t port)
 	if (at->to.shared)
 		return 0;
 	at->to.shared = 1;
-	return steer_port(k->steer, addr, port, &at->to);
+	return steer_port(sv->steer, addr, port, &at->to);
 }
 
-int port_listen(struct keeper *k, struct peer *p, const struct port *port, bool on, int fd)
+int port_listen(struct supervisor *sv, struct peer *p, const struct port *port, bool on, int fd)
 {
 	struct port *at = port_find(p, port);
 
-	if (on && port_is_refused(k, p, port, fd))
+	if (on && port_is_refused(sv, p, port, fd))
 		return -EACCES;
 	if (!at && !on)
 		return 0;
-	if (!at && p->ports == KEEPER_PORTS)
+	if (!at && p->ports == SUPERVISOR_PORTS)
 		return -ENOSPC;
 	if (!at) {
 		at = &p->port[p->ports++];
 		*at = *port;
 		at->since_ns = sy_clock_ns();
-		return port_steer(k, port);
+		return port_steer(sv, port);
 	}
 	at->closed = !on;
 	at->serves = on && port->serves;
 	at->yielded = false;
 	if (!on && p->worker < 0) /* a worker's connections still need their segments */
 		*at = p->port[--p->ports];
-	return port_steer(k, port);
+	return port_steer(sv, port);
 }
 
-int port_yield(struct keeper *k, struct peer *p, const struct port *port)
+int port_yield(struct supervisor *sv, struct peer *p, const struct port *port)
 {
 	struct port *at = port_find(p, port);
 
@@ -415,6 +416,6 @@ int port_yield(struct keeper *k, struct peer *p, const struct port *port)
 	at->serves = false;
 	at->yielded = true;
 	at->warned |= port->serves; /* the process has done so: it passes its connections on */
-	int rc = port_steer(k, port);
+	int rc = port_steer(sv, port);
 	return rc ? rc : port_is_served(port);
 }

@@ -10,7 +10,7 @@
 
 #include <sy_stack_numbers.h>
 
-#include "keeper.h"
+#include "supervisor.h"
 
 static struct sy_hook_change change[SY_HOOKS]; /* of the command line */
 static unsigned changes;
@@ -66,20 +66,20 @@ static int place_read(struct sy_hook_change *w, const char *text)
 	return *address ? sy_addr_parse(address, &p->addr) : 0;
 }
 
-int keeper_hook_option(int option, const char *text, struct sy_error *err)
+int supervisor_hook_option(int option, const char *text, struct sy_error *err)
 {
 	struct sy_hook_change *w = changes ? &change[changes - 1] : NULL;
 	int rc = -EINVAL;
 
-	if (option == KEEPER_HOOK && changes < SY_HOOKS && strlen(text) < SY_HOOK_NAME) {
+	if (option == SUPERVISOR_HOOK && changes < SY_HOOKS && strlen(text) < SY_HOOK_NAME) {
 		strcpy(change[changes++].name, text);
 		return 0;
 	}
-	if (w && option == KEEPER_HOOK_FILE)
+	if (w && option == SUPERVISOR_HOOK_FILE)
 		return file_read(w, text, err);
-	if (w && option == KEEPER_HOOK_PARAM)
+	if (w && option == SUPERVISOR_HOOK_PARAM)
 		rc = param_read(w, text);
-	else if (w && option == KEEPER_HOOK_PLACE)
+	else if (w && option == SUPERVISOR_HOOK_PLACE)
 		rc = place_read(w, text);
 	return rc ? sy_fail(err, -rc, "hook %s: %s", w ? w->name : text, text) : 0;
 }
@@ -97,15 +97,15 @@ static void name_make(char *out, size_t size, const char *program)
 			*c = '_';
 }
 
-int keeper_hooks_open(struct keeper *k, const char *command, struct sy_error *err)
+int supervisor_hooks_open(struct supervisor *sv, const char *command, struct sy_error *err)
 {
 	const char *slash = strrchr(command, '/'), *program = slash ? slash + 1 : command;
 	char name[SY_HOOK_REGISTRY_NAME];
 	struct sy_hook_count count;
-	int rc = sy_hook_registry_open(&k->hooks, err);
+	int rc = sy_hook_registry_open(&sv->hooks, err);
 
 	for (unsigned i = 0; i < changes && !rc; i++) {
-		rc = sy_hook_registry_load(k->hooks, &change[i], &count, err);
+		rc = sy_hook_registry_load(sv->hooks, &change[i], &count, err);
 		if (rc)
 			sy_fail_in(err, "--hook %s", change[i].name);
 		free((void *)(uintptr_t)change[i].object);
@@ -113,20 +113,20 @@ int keeper_hooks_open(struct keeper *k, const char *command, struct sy_error *er
 	if (rc)
 		return rc;
 	const struct sy_hook_registry_owner owner = {
-	        program,          k->options.config.ifname,
+	        program,          sv->options.config.ifname,
 	        sy_stack_numbers, SY_ARRAY_LEN(sy_stack_numbers),
 	        sy_stack_states,  SY_ARRAY_LEN(sy_stack_states)};
 	name_make(name, sizeof(name), program);
-	rc = sy_hook_registry_serve(k->hooks, k->options.name ? k->options.name : name, &owner,
+	rc = sy_hook_registry_serve(sv->hooks, sv->options.name ? sv->options.name : name, &owner,
 	                            err);
-	if (!rc || k->options.name)
+	if (!rc || sv->options.name)
 		return rc;
 	sy_log(SY_LOG_WARN, "run",
 	       "`steelyard hook` and `steelyard stack` do not reach this program: %s", err->text);
 	return 0;
 }
 
-void keeper_hooks_close(struct keeper *k)
+void supervisor_hooks_close(struct supervisor *sv)
 {
-	sy_hook_registry_close(k->hooks);
+	sy_hook_registry_close(sv->hooks);
 }

@@ -4,7 +4,7 @@
  * with sockets passes the preloaded library by, and not all of them call syscall() of the C library
  * (liburing, Go, programs without a C library).
  *
- * The filter needs no "no new privileges", as the keeper is root: set-user-ID programs go on as
+ * The filter needs no "no new privileges", as the supervisor is root: set-user-ID programs go on as
  * before. The numbers are the same on all architectures but Alpha.
  */
 #include <errno.h>
@@ -14,9 +14,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "keeper.h"
+#include "supervisor.h"
 
-int keeper_filter(void)
+int supervisor_filter(void)
 {
 	struct sock_filter code[] = {
 	        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),

@@ -14,7 +14,7 @@
 #include <sy_large_socket.h>
 #include <sy_xsk.h>
 
-#include "keeper.h"
+#include "supervisor.h"
 
 #define HUGE_PAGE   (UINT64_C(2) << 20)
 #define BUFFER_MORE 256u /* of a buffer, beside its room */
