@@ -2,7 +2,7 @@
 /*
  * AF_XDP queues of this process. The supervisor has opened their sockets and the memory for
  * packets; this process maps both and fills the rings, which requires no privilege. EAL is there
- * for the packet pool alone (eal.c).
+ * for the packet pool alone (device_eal.c).
  */
 #include <errno.h>
 #include <net/if.h>

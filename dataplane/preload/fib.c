@@ -2,7 +2,7 @@
 /*
  * Most servers have a handful of routes and no rules of their own. Then the next hop of a new
  * client is found here, without a question to the kernel. Whatever is not plain is left to the
- * kernel. Netlink without libmnl, for the reasons in route.c.
+ * kernel. Netlink without libmnl, for the reasons in route_cache.c.
  */
 #include "fib.h"
 
@@ -16,7 +16,7 @@
 
 #define WAYS   256
 #define ANSWER 32768
-#define DUMPS  (1u << 31) /* numbers of requests: route.c's are below */
+#define DUMPS  (1u << 31) /* numbers of requests: route_cache.c's are below */
 
 struct way {
 	struct sy_addr dst, hop; /* hop: all zero: the destination itself */

@@ -3,10 +3,9 @@
  * The preloaded library: sockets of an unmodified program on the user-space stack
  * (docs/design/0040-preload.md).
  *
- *   program ─▶ socket.c, accept.c, … ─▶ table.c: is the descriptor the stack's? ─no─▶ libc
- *           └▶ epoll.c, poll.c          │ yes
- *                                       ▼
- *        waiter.c ─▶ runner.c ─▶ turn.c ─▶ sy_stack ─▶ device.c, route.c
+ *   program ─▶ connect.c, accept.c, … ─▶ descriptor_table.c: is the descriptor the stack's? ─no─▶
+ * libc └▶ epoll_ctl.c, poll.c          │ yes ▼ waiter.c ─▶ runner.c ─▶ runner_poll.c ─▶ sy_stack ─▶
+ * device.c, route_cache.c
  *
  * One lock per process guards all of it. Descriptors that are not the stack's never meet it.
  */
@@ -32,7 +31,7 @@
 #define NEVER          UINT64_MAX
 #define MS             UINT64_C(1000000)
 
-/* ---- descriptors (table.c) ------------------------------------------------------------------- */
+/* ---- descriptors (descriptor_table.c) -------------------------------------------------------- */
 
 #define TABLE_SIZE (1 << 20) /* the kernel's own limit, as it comes (fs.nr_open) */
 
@@ -117,7 +116,7 @@ void listener_blocks(const struct sock *s, int fd);
 /* A listening socket that another process has made (accept.c). Not locked. */
 void listener_adopt(int fd);
 
-/* ---- the stack of this process (runner.c; its turns: turn.c) --------------------------------- */
+/* ---- the stack of this process (runner.c; its turns: runner_poll.c) -------------------------- */
 
 struct runner {
 	struct sy_stack *stack; /* NULL: not started */
@@ -275,7 +274,7 @@ struct pollfd *wait_polled(nfds_t count);
 void object_notify(struct object *o);
 void object_closed(struct object *o);
 
-/* The stack's descriptors, in one instance (gate.c). */
+/* The stack's descriptors, in one instance (wakeup.c). */
 int gate_open(const int *fd, unsigned count);
 int gate_fd(void);
 void gate_remove(int fd);
@@ -389,7 +388,7 @@ void supervisor_move(void);
 bool supervisor_serves(const struct sy_addr *addr);
 bool supervisor_serves_port(uint16_t port); /* network order */
 
-/* ---- packets (device.c, route.c) ------------------------------------------------------------- */
+/* ---- packets (device.c, route_cache.c) ------------------------------------------------------- */
 
 /* Starts EAL, once, which takes files of the system. A child process has a copy of it. */
 int device_prepare(struct sy_error *err);
@@ -420,7 +419,7 @@ uint64_t device_unsent(void);
 /* Packets that came while a receive ring was full, or had no buffer. */
 uint64_t device_missed(void);
 
-/* Segments of other workers' connections (handover.c). */
+/* Segments of other workers' connections (resteer.c). */
 void handover_open(const struct message_answer *config, int inbox, const int *outbox);
 void handover_forget(void);
 /* Hands over those that are not this worker's. Returns how many are left. */
@@ -449,7 +448,7 @@ bool route_source(const struct sy_addr *dst, struct sy_addr *out);
 void route_check(void);
 void route_forget(void);
 
-/* ---- readiness (epoll.c) --------------------------------------------------------------------- */
+/* ---- readiness (epoll_ctl.c) ----------------------------------------------------------------- */
 
 uint32_t sock_ready(struct sock *s); /* EPOLL* */
 void sock_event(struct sock *s);
@@ -482,7 +481,8 @@ void hooks_check(void);
 void hooks_listen(const struct sock *s);
 void hooks_forget(void);
 
-/* ---- addresses (socket.c) -------------------------------------------------------------------- */
+/* ---- addresses (connect.c) ----------------------------------------------------------------------
+ */
 
 bool addr_is_any(const struct sy_addr *a);
 /* Of the kernel's: a TCP socket of IPv4 or IPv6: its family. 0: something else. */
@@ -497,7 +497,8 @@ void endpoint_to(const struct sy_stack_endpoint *e, int family, struct sockaddr 
 /* To the program, as getsockname(): 0, or a negative errno. */
 int name_return(const struct sy_stack_endpoint *e, int family, struct sockaddr *to, socklen_t *len);
 
-/* ---- options (option.c, option_kernel.c) ----------------------------------------------------- */
+/* ---- options (sockopt.c, sockopt_kernel.c) ------------------------------------------------------
+ */
 
 /* Takes over what was set on the kernel's socket. */
 void options_read(struct sock *s, int fd);

@@ -7,9 +7,9 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "option.h"
 #include "real.h"
 #include "relay.h"
+#include "sockopt.h"
 
 #define ENDED     256 /* of which it is known how they ended */
 #define SERVICES  1000

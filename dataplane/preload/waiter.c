@@ -20,9 +20,9 @@
 #include <sys/eventfd.h>
 #include <time.h>
 
-#include "gate.h"
 #include "preload.h"
 #include "real.h"
+#include "wakeup.h"
 
 #define WAKES        64
 #define QUICK_NS     (100 * (uint64_t)1000) /* a thread that was away for less will be again */

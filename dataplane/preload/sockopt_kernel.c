@@ -5,8 +5,8 @@
 #include <net/if.h>
 #include <netinet/tcp.h>
 
-#include "option.h"
 #include "real.h"
+#include "sockopt.h"
 
 #ifndef TCP_AO_ADD_KEY /* Linux 6.7 */
 #define TCP_AO_ADD_KEY 38

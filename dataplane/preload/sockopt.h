@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What option.c and option_kernel.c have in common. */
-#ifndef PRELOAD_OPTION_H
-#define PRELOAD_OPTION_H
+/* What sockopt.c and sockopt_kernel.c have in common. */
+#ifndef PRELOAD_SOCKOPT_H
+#define PRELOAD_SOCKOPT_H
 
 #include "preload.h"
 

@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 
-#include "option.h"
 #include "real.h"
+#include "sockopt.h"
 
 /* ---- set ------------------------------------------------------------------------------------- */
 

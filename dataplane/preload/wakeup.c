@@ -16,9 +16,9 @@
 #include <sys/timerfd.h>
 #include <time.h>
 
-#include "gate.h"
 #include "preload.h"
 #include "real.h"
+#include "wakeup.h"
 
 #define WATCH_NS     (100 * (uint64_t)1000) /* for so long a gate may be without a leader */
 #define WATCH_MAX_NS (10 * WATCH_NS)        /* and this long while no leader has stayed away */

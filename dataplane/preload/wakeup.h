@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Between the threads that sleep (waiter.c) and what wakes them (gate.c). All is locked, but for
+/* Between the threads that sleep (waiter.c) and what wakes them (wakeup.c). All is locked, but for
  * what says otherwise. */
-#ifndef PRELOAD_GATE_H
-#define PRELOAD_GATE_H
+#ifndef PRELOAD_WAKEUP_H
+#define PRELOAD_WAKEUP_H
 
 #include <poll.h>
 #include <semaphore.h>
