@@ -17,7 +17,7 @@
  * sent with lies beside the flag. */
 #define BLOCKS 64
 
-void listener_blocks(const struct sock *s, int fd)
+void listener_store_blocking(const struct sock *s, int fd)
 {
 	REAL(fcntl)(fd, F_SETSIG, s->nonblock ? 0 : BLOCKS);
 }
@@ -61,7 +61,7 @@ static void listener_make(int fd, int backlog)
 	flags = REAL(fcntl)(fd, F_GETFL);
 	s->nonblock = flags & O_NONBLOCK && REAL(fcntl)(fd, F_GETSIG) != BLOCKS;
 	REAL(fcntl)(fd, F_SETFL, flags | O_NONBLOCK);
-	listener_blocks(s, fd);
+	listener_store_blocking(s, fd);
 	options_read(s, fd);
 	if (!table_get(fd))
 		table_put(fd, &s->o);
@@ -70,7 +70,7 @@ static void listener_make(int fd, int backlog)
 }
 
 /* After shutdown(). */
-static void listener_again(struct sock *s, int backlog)
+static void listener_reopen(struct sock *s, int backlog)
 {
 	s->ended = false;
 	s->backlog = (unsigned)backlog + 1;
@@ -143,7 +143,7 @@ PRELOAD_EXPORT int listen(int fd, int backlog)
 		if (!s)
 			listener_make(fd, effective);
 		else if (s->ended)
-			listener_again(s, effective);
+			listener_reopen(s, effective);
 		else
 			serve_backlog(s, (unsigned)effective + 1);
 		runner_unlock();
@@ -214,7 +214,7 @@ static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, i
 	                   .id = id,
 	                   .family = l->family,
 	                   .nonblock = flags & SOCK_NONBLOCK,
-	                   .told = true,
+	                   .reported = true,
 	                   .accepted = true,
 	                   .user = pthread_self(),
 	                   .options = l->options,
@@ -257,7 +257,7 @@ static int accept_wait(struct sock *l, int fd, struct sockaddr *addr, socklen_t 
 			return rc;
 		}
 		if (l->nonblock) {
-			runner_turn();
+			runner_poll();
 			return stack_accept(l, addr, len, flags);
 		}
 		uint64_t patience = runner_patience_ns(), end = deadline;
@@ -295,13 +295,13 @@ PRELOAD_EXPORT int accept4(int fd, __SOCKADDR_ARG addr, socklen_t *len, int flag
 	}
 	l->used = runner.wanted = true; /* the stack listens there as it starts */
 	if (runner_starts() && !l->nonblock)
-		signals_hold(&signals);
+		signals_block(&signals);
 	runner_start();
 	serve_accepted(l);
 	runner_listen(l);
 	rc = accept_wait(l, fd, addr.__sockaddr__, len, flags, &signals);
 	runner_unlock();
-	signals_release(&signals);
+	signals_restore(&signals);
 	return (int)result(rc);
 }
 

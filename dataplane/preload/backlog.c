@@ -79,14 +79,14 @@ static void id_retire(sy_stack_id id, bool v6)
 void listener_retire(struct sock *s)
 {
 	if (runner.stack && (s->id != SY_STACK_NONE || s->id_v4 != SY_STACK_NONE)) {
-		runner_turn(); /* SYNs that came before the XDP program left them to Linux */
+		runner_poll(); /* SYNs that came before the XDP program left them to Linux */
 		id_retire(s->id, s->family == AF_INET6);
 		id_retire(s->id_v4, s->family == AF_INET6);
 	}
 	s->id = s->id_v4 = SY_STACK_NONE;
 }
 
-void retired_turn(void)
+void retired_poll(void)
 {
 	for (unsigned i = 0; i < retired_count;) {
 		const struct retired *r = &retired[i];
@@ -180,18 +180,18 @@ static int ticket_change(const struct sock *l, int ticket, int fd, int flags)
 
 int kernel_accept(const struct sock *l, int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
-	socklen_t room = len && is_user_memory(len) ? *len : 0;
+	socklen_t space = len && is_user_memory(len) ? *len : 0;
 	int got = REAL(accept4)(fd, addr, len, flags), other;
 
 	if (got < 0)
 		return -errno;
 	if (!may_be_ticket(got))
 		return got;
-	other = supervisor_take(got);
+	other = supervisor_redeem(got);
 	if (other < 0)
 		return got;
 	if (addr) {
-		*len = room;
+		*len = space;
 		REAL(getpeername)(other, addr, len);
 	}
 	return ticket_change(l, got, other, flags);

@@ -27,34 +27,34 @@ static const struct {
 
 #define KINDS SY_ARRAY_LEN(kinds)
 
-static void homes_close(const int *home)
+static void namespaces_close(const int *saved)
 {
 	for (unsigned i = 0; i < KINDS; i++)
-		if (home[i] >= 0)
-			REAL(close)(home[i]);
+		if (saved[i] >= 0)
+			REAL(close)(saved[i]);
 }
 
 /* The namespaces to which this thread returns. Without /proc it could not. */
-static bool homes_open(uint64_t flags, int *home)
+static bool namespaces_open(uint64_t flags, int *saved)
 {
 	bool opened = true;
 
 	for (unsigned i = 0; i < KINDS; i++) {
-		home[i] = -1;
+		saved[i] = -1;
 		if (!(flags & kinds[i].flag))
 			continue;
-		home[i] = open(kinds[i].path, O_RDONLY | O_CLOEXEC);
-		opened &= home[i] >= 0;
+		saved[i] = open(kinds[i].path, O_RDONLY | O_CLOEXEC);
+		opened &= saved[i] >= 0;
 	}
 	if (!opened)
-		homes_close(home);
+		namespaces_close(saved);
 	return opened;
 }
 
-static void homes_enter(const int *home)
+static void namespaces_restore(const int *saved)
 {
 	for (unsigned i = 0; i < KINDS; i++)
-		if (home[i] >= 0 && setns(home[i], 0))
+		if (saved[i] >= 0 && setns(saved[i], 0))
 			sy_log(SY_LOG_ERROR, "run", "pid %d does not leave a child's namespace: %s",
 			       getpid(), strerror(errno));
 }
@@ -109,9 +109,9 @@ bool clone_makes_process(long number, const long *a)
 bool clone_forks(long number, const long *a, long *rc)
 {
 	struct clone_call c;
-	int home[KINDS];
+	int saved[KINDS];
 
-	if (!clone_read(number, a, &c) || !is_plain(&c) || !homes_open(c.flags, home))
+	if (!clone_read(number, a, &c) || !is_plain(&c) || !namespaces_open(c.flags, saved))
 		return false;
 	if (runner_lock()) { /* names of relays are of the parent's network namespace */
 		relays_fork();
@@ -120,8 +120,8 @@ bool clone_forks(long number, const long *a, long *rc)
 	*rc = unshare((int)c.flags) ? -1 : fork();
 	int code = errno;
 	if (*rc)
-		homes_enter(home);
-	homes_close(home);
+		namespaces_restore(saved);
+	namespaces_close(saved);
 	errno = code;
 	return true;
 }

@@ -128,7 +128,7 @@ static bool connect_is_ours(int fd, const struct sy_stack_endpoint *peer,
 }
 
 /* Locked, and not while it sleeps. A SYN that is lost costs a second. */
-static void neighbour_find(const struct sy_addr *dst)
+static void neighbour_await(const struct sy_addr *dst)
 {
 	uint64_t end = sy_clock_ns() + RESOLVE_NS;
 	bool waits;
@@ -142,7 +142,7 @@ static void neighbour_find(const struct sy_addr *dst)
 
 /* Locked. The connection ends, and its descriptors are an unconnected socket's. Those of an
  * accepted connection share one socket of the kernel (accept.c), which cannot become theirs. */
-static int connection_dissolve(struct sock *s, int fd)
+static int connection_unconnect(struct sock *s, int fd)
 {
 	uint64_t now_ns = sy_clock_ns();
 
@@ -154,10 +154,10 @@ static int connection_dissolve(struct sock *s, int fd)
 	}
 	s->id = SY_STACK_NONE;
 	s->o.kind = OBJECT_PLAIN;
-	s->told = s->read_shut = s->write_shut = false;
+	s->reported = s->read_shut = s->write_shut = false;
 	int flags = REAL(fcntl)(fd, F_GETFL) & ~O_NONBLOCK;
 	REAL(fcntl)(fd, F_SETFL, flags | (s->nonblock ? O_NONBLOCK : 0));
-	watches_return(s);
+	watches_to_kernel(s);
 	object_notify(&s->o);
 	return 0;
 }
@@ -167,12 +167,12 @@ static int connect_result(struct sock *s, int fd)
 {
 	int rc;
 
-	s->told = true;
+	s->reported = true;
 	if (info_of(s).state != SY_STACK_CLOSED)
 		return 0;
 	/* getsockopt(SO_ERROR) may have reported it. */
 	rc = -sy_stack_error(runner.stack, s->id);
-	connection_dissolve(s, fd);
+	connection_unconnect(s, fd);
 	return rc ? rc : -ECONNABORTED;
 }
 
@@ -190,10 +190,10 @@ static int connect_await(struct sock *s, int fd, struct signals *signals)
 }
 
 /* A second connect() tells how the first one stands. */
-static int connect_again(struct sock *s, int fd, struct signals *signals)
+static int connect_repeat(struct sock *s, int fd, struct signals *signals)
 {
-	runner_turn();
-	if (s->told)
+	runner_poll();
+	if (s->reported)
 		return -EISCONN;
 	if (sock_ready(s) & (EPOLLOUT | EPOLLERR | EPOLLHUP))
 		return connect_result(s, fd);
@@ -220,14 +220,14 @@ static int listener_connect(int fd, const struct sockaddr *addr, socklen_t len)
 }
 
 /* connect() to no address (AF_UNSPEC). */
-static int connect_undo(int fd)
+static int connection_disconnect(int fd)
 {
 	struct sock *s;
 
 	if (!runner_lock())
 		return -EAGAIN;
 	s = table_connection(fd);
-	int rc = s ? connection_dissolve(s, fd) : -EBADF;
+	int rc = s ? connection_unconnect(s, fd) : -EBADF;
 	runner_flush();
 	runner_unlock();
 	return rc;
@@ -256,14 +256,14 @@ static int connect_new(int fd, int family, struct sy_stack_endpoint local,
 		return rc;
 	}
 	s->o.kind = OBJECT_CONNECTION;
-	watches_take(s);
+	watches_to_stack(s);
 	options_apply(s, s->id);
 	s->local = local;
 	if (sy_stack_info(runner.stack, s->id, &info) == 0)
 		s->local = info.local;
 	if (!table_get(fd))
 		table_put(fd, &s->o);
-	runner_turn(); /* the SYN leaves */
+	runner_poll(); /* the SYN leaves */
 	return s->nonblock ? -EINPROGRESS : connect_await(s, fd, signals);
 }
 
@@ -276,7 +276,7 @@ static bool connect_prepare(int fd, const struct sy_addr *dst)
 	if (REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK)
 		route_mac(dst, &waits); /* the kernel begins to look; the SYN comes again */
 	else
-		neighbour_find(dst);
+		neighbour_await(dst);
 	return runner.stack && table_get(fd) == before && !table_sock(fd) && socket_family(fd);
 }
 
@@ -308,13 +308,13 @@ PRELOAD_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 	if (!is_user_memory(addr.__sockaddr__) || len < sizeof(sa_family_t))
 		return (int)result(len < sizeof(sa_family_t) ? -EINVAL : -EFAULT);
 	if (addr.__sockaddr__->sa_family == AF_UNSPEC)
-		return (int)result(connect_undo(fd));
+		return (int)result(connection_disconnect(fd));
 	pthread_testcancel();
 	if (!runner_lock())
 		return (int)result(-EAGAIN);
 	s = table_sock(fd);
 	if (s) {
-		rc = s->id == SY_STACK_NONE ? -ENOTCONN : connect_again(s, fd, &signals);
+		rc = s->id == SY_STACK_NONE ? -ENOTCONN : connect_repeat(s, fd, &signals);
 	} else if (known) { /* another thread has closed it */
 		rc = -EBADF;
 	} else if (connect_is_ours(fd, &peer, &local)) {
@@ -326,7 +326,7 @@ PRELOAD_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 		return REAL(connect)(fd, addr, len);
 	}
 	runner_unlock();
-	signals_release(&signals);
+	signals_restore(&signals);
 	return (int)result(rc);
 }
 
@@ -400,7 +400,7 @@ static int connection_shutdown(struct sock *s, int fd, int how)
 	if (state == SY_STACK_CLOSED || state == SY_STACK_TIME_WAIT)
 		return -ENOTCONN;
 	if (state == SY_STACK_SYN_SENT)
-		return connection_dissolve(s, fd);
+		return connection_unconnect(s, fd);
 	if (how != SHUT_RD) {
 		int rc = sy_stack_shutdown(runner.stack, s->id, sy_clock_ns());
 		if (rc)

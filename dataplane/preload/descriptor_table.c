@@ -348,7 +348,7 @@ static int fcntl_any(int fd, int command, void *arg)
 		s->nonblock = ((long)arg & O_NONBLOCK) != 0;
 		REAL(fcntl)(fd, F_SETFL, (long)arg | O_NONBLOCK);
 		if (s->o.kind == OBJECT_LISTENER)
-			listener_blocks(s, fd);
+			listener_store_blocking(s, fd);
 	}
 	return rc;
 }

@@ -59,24 +59,25 @@ struct rte_mempool *device_pool(void)
 /* A child process gets none of it: the device writes here. */
 static int memory_map(const struct message_answer *c, int fd, struct sy_error *err)
 {
-	void *at = mmap(NULL, c->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+	void *at = mmap(NULL, c->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+	                fd, 0);
 
 	table_disown(fd);
 	if (at == MAP_FAILED)
-		return sy_fail(err, errno, "%lu MB for packets: %s", c->bytes >> 20,
+		return sy_fail(err, errno, "%lu MB for packets: %s", c->memory_bytes >> 20,
 		               strerror(errno));
-	madvise(at, c->bytes, MADV_DONTFORK);
+	madvise(at, c->memory_bytes, MADV_DONTFORK);
 	device.base = at;
-	device.bytes = c->bytes;
+	device.bytes = c->memory_bytes;
 	return 0;
 }
 
 static int pool_make(const struct message_answer *c, struct sy_error *err)
 {
-	struct rte_pktmbuf_pool_private private = {.mbuf_data_room_size = (uint16_t)c->room};
+	struct rte_pktmbuf_pool_private private = {.mbuf_data_room_size = (uint16_t)c->chunk_bytes};
 	char name[RTE_MEMPOOL_NAMESIZE];
-	unsigned size = (unsigned)sizeof(struct rte_mbuf) + c->room;
-	unsigned count = (unsigned)(c->bytes / rte_mempool_calc_obj_size(size, 0, NULL)) - 1;
+	unsigned size = (unsigned)sizeof(struct rte_mbuf) + c->chunk_bytes;
+	unsigned count = (unsigned)(c->memory_bytes / rte_mempool_calc_obj_size(size, 0, NULL)) - 1;
 	int rc;
 
 	snprintf(name, sizeof(name), "sy_packets-%d", getpid()); /* beside that of its parent */
@@ -88,7 +89,7 @@ static int pool_make(const struct message_answer *c, struct sy_error *err)
 	if (rc)
 		return sy_fail(err, -rc, "the packets' pool: %s", rte_strerror(-rc));
 	rte_pktmbuf_pool_init(device.pool, &private);
-	rc = rte_mempool_populate_virt(device.pool, device.base, c->bytes, 4096, NULL, NULL);
+	rc = rte_mempool_populate_virt(device.pool, device.base, c->memory_bytes, 4096, NULL, NULL);
 	if (rc < (int)count)
 		return sy_fail(err, rc < 0 ? -rc : ENOMEM, "%u packets: %d fit", count, rc);
 	rte_mempool_obj_iter(device.pool, rte_pktmbuf_init, NULL);
@@ -98,14 +99,14 @@ static int pool_make(const struct message_answer *c, struct sy_error *err)
 /* ---- sockets --------------------------------------------------------------------------------- */
 
 /* A ring of a socket: its size, and where the kernel has it. */
-struct ring_place {
+struct ring_layout {
 	const struct xdp_ring_offset *at;
 	uint64_t page;
 	uint32_t size;
 	size_t entry; /* bytes */
 };
 
-static char *ring_map(struct queue *q, unsigned ring, const struct ring_place *p)
+static char *ring_map(struct queue *q, unsigned ring, const struct ring_layout *p)
 {
 	size_t len = p->at->desc + p->size * p->entry;
 	void *at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, q->rings.fd,
@@ -135,12 +136,14 @@ static int rings_map(struct queue *q, uint32_t rx_size)
 	struct sy_xsk_queue *r = &q->rings;
 	struct xdp_mmap_offsets off;
 	socklen_t len = sizeof(off);
-	const struct ring_place fill = {&off.fr, XDP_UMEM_PGOFF_FILL_RING, rx_size,
-	                                sizeof(uint64_t)},
-	                        completion = {&off.cr, XDP_UMEM_PGOFF_COMPLETION_RING, TX_RING,
-	                                      sizeof(uint64_t)},
-	                        rx = {&off.rx, XDP_PGOFF_RX_RING, rx_size, sizeof(struct xdp_desc)},
-	                        tx = {&off.tx, XDP_PGOFF_TX_RING, TX_RING, sizeof(struct xdp_desc)};
+	const struct ring_layout fill = {&off.fr, XDP_UMEM_PGOFF_FILL_RING, rx_size,
+	                                 sizeof(uint64_t)},
+	                         completion = {&off.cr, XDP_UMEM_PGOFF_COMPLETION_RING, TX_RING,
+	                                       sizeof(uint64_t)},
+	                         rx = {&off.rx, XDP_PGOFF_RX_RING, rx_size,
+	                               sizeof(struct xdp_desc)},
+	                         tx = {&off.tx, XDP_PGOFF_TX_RING, TX_RING,
+	                               sizeof(struct xdp_desc)};
 	char *at[MAPS];
 
 	if (REAL(getsockopt)(r->fd, SOL_XDP, XDP_MMAP_OFFSETS, &off, &len))
@@ -214,7 +217,7 @@ int device_open(const struct message_answer *c, int memory, const int *fd, int l
 	return rc;
 }
 
-void device_bequeath(bool on)
+void device_set_inherited(bool on)
 {
 	int how = on ? MADV_DOFORK : MADV_DONTFORK;
 
@@ -282,7 +285,7 @@ void device_kick(void)
 	__atomic_fetch_sub(&device.kicks, 1, __ATOMIC_RELAXED);
 }
 
-static unsigned queue_receive(struct queue *q, struct rte_mbuf **m, unsigned most, uint64_t now_ns)
+static unsigned queue_receive(struct queue *q, struct rte_mbuf **m, unsigned max, uint64_t now_ns)
 {
 	struct sy_xsk_queue *r = &q->rings;
 
@@ -292,17 +295,17 @@ static unsigned queue_receive(struct queue *q, struct rte_mbuf **m, unsigned mos
 		device.kick |=
 		        sy_xsk_has_unsent(r) && !__atomic_load_n(&device.kicks, __ATOMIC_RELAXED);
 	}
-	unsigned n = sy_xsk_receive(r, m, most, REAL(recvfrom));
+	unsigned n = sy_xsk_receive(r, m, max, REAL(recvfrom));
 	sy_seen_burst(&q->seen, n, sy_xsk_waiting(r), now_ns);
 	return n;
 }
 
-unsigned device_receive(struct rte_mbuf **m, unsigned most, uint64_t now_ns)
+unsigned device_receive(struct rte_mbuf **m, unsigned max, uint64_t now_ns)
 {
 	unsigned n = 0;
 
-	for (unsigned i = 0; i < device.queues && n < most; i++)
-		n += queue_receive(&device.queue[device.next++ % device.queues], m + n, most - n,
+	for (unsigned i = 0; i < device.queues && n < max; i++)
+		n += queue_receive(&device.queue[device.next++ % device.queues], m + n, max - n,
 		                   now_ns);
 	return n;
 }

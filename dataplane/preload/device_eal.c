@@ -37,10 +37,10 @@ static void lcores_write(char *out, size_t cap)
 
 /* What EAL says counts only if it does not start: it complains of a folder, for instance, that it
  * cannot make beside another user's, and needs none. */
-static void eal_failed(const char *said, int code, struct sy_error *err)
+static void eal_failed(const char *text, int code, struct sy_error *err)
 {
 	sy_fail(err, code, "EAL does not start: %s%s%s", rte_strerror(code),
-	        said && *said ? ": " : "", said ? said : "");
+	        text && *text ? ": " : "", text ? text : "");
 }
 
 /* EAL shares its memory with child processes, where there are no huge pages as well. A child that
@@ -61,9 +61,9 @@ static int memory_unshare(const struct rte_memseg_list *list, void *arg)
  * with DPDK. Signals are the program's, and not for EAL's threads. */
 static int eal_init(struct sy_error *err)
 {
-	char lcores[600], prefix[32], *said = NULL;
+	char lcores[600], prefix[32], *text = NULL;
 	size_t said_len;
-	FILE *words = open_memstream(&said, &said_len);
+	FILE *log = open_memstream(&text, &said_len);
 	sigset_t all, before;
 	char *argv[] = {"steelyard",         "--no-shconf",    "--no-huge",      "-m",       EAL_MB,
 	                "--no-pci",          "--iova-mode=va", "--no-telemetry", "--lcores", lcores,
@@ -72,7 +72,7 @@ static int eal_init(struct sy_error *err)
 	lcores_write(lcores, sizeof(lcores));
 	snprintf(prefix, sizeof(prefix), "run-%d", getpid());
 	rte_log_set_global_level(RTE_LOG_ERR);
-	rte_openlog_stream(words);
+	rte_openlog_stream(log);
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	int rc = rte_eal_init(sizeof(argv) / sizeof(*argv) - 1, argv);
@@ -80,11 +80,11 @@ static int eal_init(struct sy_error *err)
 	int code = rte_errno;
 	rmdir(rte_eal_get_runtime_dir());
 	rte_openlog_stream(NULL);
-	if (words)
-		fclose(words);
+	if (log)
+		fclose(log);
 	if (rc < 0)
-		eal_failed(said, code, err);
-	free(said);
+		eal_failed(text, code, err);
+	free(text);
 	if (rc < 0)
 		return -code;
 	rc = rte_memseg_list_walk(memory_unshare, NULL);

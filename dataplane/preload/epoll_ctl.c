@@ -164,7 +164,7 @@ void sets_started(void)
 {
 	for (struct set *set = all_sets; set; set = set->next)
 		if (set->wakeup >= 0)
-			set_add_own(set, gate_fd());
+			set_add_own(set, wakeup_fd());
 }
 
 /* The threads that wait are the parent's. */
@@ -218,7 +218,7 @@ void set_nest(int fd, int outer)
 	if (set && set->wakeup < 0) {
 		set->wakeup = table_own(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
 		set_add_own(set, set->wakeup);
-		set_add_own(set, gate_fd());
+		set_add_own(set, wakeup_fd());
 	}
 	runner_unlock();
 }
@@ -248,7 +248,7 @@ bool watches_sleep(const struct sock *s)
 	return false;
 }
 
-void watches_take(struct sock *s)
+void watches_to_stack(struct sock *s)
 {
 	struct epoll_event none = {0};
 
@@ -259,7 +259,7 @@ void watches_take(struct sock *s)
 	}
 }
 
-void watches_return(struct sock *s)
+void watches_to_kernel(struct sock *s)
 {
 	for (struct watch *w = s->watches; w; w = w->next) {
 		struct epoll_event e = {.events = w->events, .data = w->data};
@@ -269,7 +269,7 @@ void watches_return(struct sock *s)
 
 void watches_relay(struct sock *s)
 {
-	watches_return(s);
+	watches_to_kernel(s);
 	watches_end(s);
 }
 
@@ -379,12 +379,12 @@ PRELOAD_EXPORT int epoll_ctl(int epfd, int command, int fd, struct epoll_event *
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 /* Events of one queue. */
-static int queue_collect(struct queue *q, struct epoll_event *out, int most)
+static int queue_collect(struct queue *q, struct epoll_event *out, int max)
 {
 	struct watch *end = q->last, *next;
 	int n = 0;
 
-	for (struct watch *w = q->first; w && n < most; w = next) {
+	for (struct watch *w = q->first; w && n < max; w = next) {
 		bool last = w == end;
 		uint32_t ready = sock_ready(w->sock) & (w->events | EPOLLERR | EPOLLHUP);
 
@@ -408,13 +408,13 @@ static int queue_collect(struct queue *q, struct epoll_event *out, int most)
 
 /* A level that was passed over for long gives one event, then the most urgent level all, of those
  * that are less urgent than usual one: the next wait then looks for what is more urgent. */
-static int set_collect(struct set *set, struct epoll_event *out, int most)
+static int set_collect(struct set *set, struct epoll_event *out, int max)
 {
 	unsigned given = SY_PRIORITIES;
 	int n = 0;
 
 	if (!runner.sorted)
-		return queue_collect(&set->queue[SY_USUAL], out, most);
+		return queue_collect(&set->queue[SY_USUAL], out, max);
 	for (unsigned level = 1; level < SY_PRIORITIES && n == 0; level++) {
 		struct queue *q = &set->queue[level];
 		if (q->passed < LEVEL_PASSED)
@@ -423,8 +423,8 @@ static int set_collect(struct set *set, struct epoll_event *out, int most)
 		n = queue_collect(q, out, 1);
 	}
 	for (unsigned level = 0; level < SY_PRIORITIES && given == SY_PRIORITIES; level++) {
-		int room = level > SY_USUAL && most - n > 1 ? 1 : most - n;
-		int more = queue_collect(&set->queue[level], out + n, room);
+		int space = level > SY_USUAL && max - n > 1 ? 1 : max - n;
+		int more = queue_collect(&set->queue[level], out + n, space);
 		if (more > 0)
 			given = level;
 		n += more;
@@ -446,9 +446,9 @@ static int events_filter(struct epoll_event *e, int count)
 }
 
 /* What the kernel has now. */
-static int kernel_look(struct set *set, struct epoll_event *e, int most)
+static int kernel_poll(struct set *set, struct epoll_event *e, int max)
 {
-	int n = most > 0 ? REAL(epoll_pwait)(set->fd, e, most, 0, NULL) : 0;
+	int n = max > 0 ? REAL(epoll_pwait)(set->fd, e, max, 0, NULL) : 0;
 
 	set->kernel_ns = sy_clock_ns();
 	return n < 0 ? 0 : events_filter(e, n);
@@ -456,7 +456,7 @@ static int kernel_look(struct set *set, struct epoll_event *e, int most)
 
 /* Locked. Sleeps until there may be something. Returns how many events the kernel has, or -EINTR,
  * or -EBADF: the set is closed, and not to be touched. */
-static int set_sleep(struct set *set, struct wait *wait, struct epoll_event *e, int most,
+static int set_sleep(struct set *set, struct wait *wait, struct epoll_event *e, int max,
                      uint64_t deadline, struct signals *signals)
 {
 	struct pollfd p[WAIT_OWN + 1] = {[WAIT_OWN] = {.fd = set->fd, .events = POLLIN}};
@@ -475,23 +475,23 @@ static int set_sleep(struct set *set, struct wait *wait, struct epoll_event *e, 
 	}
 	if (wait_gone(wait, 0))
 		return -EBADF;
-	return rc < 0 ? rc : p[WAIT_OWN].revents ? kernel_look(set, e, most) : 0;
+	return rc < 0 ? rc : p[WAIT_OWN].revents ? kernel_poll(set, e, max) : 0;
 }
 
 /* What is ready in the stack, and of the kernel's now and then. */
-static int set_look(struct set *set, struct epoll_event *e, int most)
+static int set_check(struct set *set, struct epoll_event *e, int max)
 {
-	int n = set_collect(set, e, most);
+	int n = set_collect(set, e, max);
 
-	if (n > 0 && n < most && sy_clock_ns() - set->kernel_ns > KERNEL_NS)
-		n += kernel_look(set, e + n, most - n);
+	if (n > 0 && n < max && sy_clock_ns() - set->kernel_ns > KERNEL_NS)
+		n += kernel_poll(set, e + n, max - n);
 	return n;
 }
 
-static int set_turn(struct set *set, struct epoll_event *e, int most)
+static int set_poll(struct set *set, struct epoll_event *e, int max)
 {
-	runner_turn();
-	return set_look(set, e, most);
+	runner_poll();
+	return set_check(set, e, max);
 }
 
 /* Of what this thread leaves, others are notified. */
@@ -509,36 +509,36 @@ static void set_leave(struct set *set, struct wait *wait)
 		object_notify(&set->o);
 }
 
-static int set_wait(struct set *set, struct epoll_event *e, int most, uint64_t deadline,
+static int set_wait(struct set *set, struct epoll_event *e, int max, uint64_t deadline,
                     struct signals *signals)
 {
 	struct wait wait = {0};
-	int n = set_turn(set, e, most);
-	bool last = n == 0 && !signals->asked && is_past(deadline);
+	int n = set_poll(set, e, max);
+	bool last = n == 0 && !signals->requested && is_past(deadline);
 
 	if (last)
-		n = kernel_look(set, e, most);
+		n = kernel_poll(set, e, max);
 	while (n == 0 && !last) {
 		last = is_past(deadline);
-		n = set_sleep(set, &wait, e, most, deadline, signals);
-		if (n > 0 && n < most) /* so far those of the kernel alone */
-			n += set_collect(set, e + n, most - n);
+		n = set_sleep(set, &wait, e, max, deadline, signals);
+		if (n > 0 && n < max) /* so far those of the kernel alone */
+			n += set_collect(set, e + n, max - n);
 		if (n == 0 && wait_posted(&wait))
-			n = set_look(set, e, most);
+			n = set_check(set, e, max);
 		if (n == 0)
-			n = set_turn(set, e, most);
+			n = set_poll(set, e, max);
 	}
 	if (n != -EBADF)
 		set_leave(set, &wait);
 	return (int)result(n);
 }
 
-static int kernel_wait(int epfd, struct epoll_event *e, int most, uint64_t timeout_ns,
+static int kernel_wait(int epfd, struct epoll_event *e, int max, uint64_t timeout_ns,
                        struct signals *signals)
 {
 	uint64_t ms = timeout_ns / MS + (timeout_ns % MS != 0);
 
-	return signals_epoll(signals, epfd, e, most,
+	return signals_epoll(signals, epfd, e, max,
 	                     timeout_ns == NEVER ? -1
 	                     : ms > INT32_MAX    ? INT32_MAX
 	                                         : (int)ms);
@@ -559,12 +559,12 @@ static bool set_listens(int epfd)
 	return runner.wanted;
 }
 
-static int wait_user(int epfd, struct epoll_event *e, int most, uint64_t timeout_ns,
+static int wait_user(int epfd, struct epoll_event *e, int max, uint64_t timeout_ns,
                      const sigset_t *mask)
 {
 	struct set *set = table_set(epfd);
-	bool ours = set && most > 0 && (runner.stack || runner.wanted || set_listens(epfd));
-	struct signals signals = {.asked = mask};
+	bool ours = set && max > 0 && (runner.stack || runner.wanted || set_listens(epfd));
+	struct signals signals = {.requested = mask};
 	uint64_t deadline = ours && timeout_ns != NEVER ? sy_clock_ns() + timeout_ns : NEVER;
 	int n;
 
@@ -575,9 +575,9 @@ static int wait_user(int epfd, struct epoll_event *e, int most, uint64_t timeout
 		if (ours && runner_lock()) {
 			set = table_set(epfd); /* another thread may have closed it */
 			if (set && runner_starts())
-				signals_hold(&signals);
+				signals_block(&signals);
 			if (set && runner_start() == 0) {
-				n = set_wait(set, e, most, deadline, &signals);
+				n = set_wait(set, e, max, deadline, &signals);
 				int code = errno;
 				runner_unlock();
 				errno = code;
@@ -592,41 +592,41 @@ static int wait_user(int epfd, struct epoll_event *e, int most, uint64_t timeout
 			left = deadline > now ? deadline - now : 0;
 		}
 		bool again = patience < left;
-		n = kernel_wait(epfd, e, most, again ? patience : left, &signals);
+		n = kernel_wait(epfd, e, max, again ? patience : left, &signals);
 		if (n || !ours || is_past(deadline))
 			break;
 	}
-	signals_release(&signals);
+	signals_restore(&signals);
 	return n;
 }
 
 /* Linux looks at the memory once it has an event to write. */
-static int wait_any(int epfd, struct epoll_event *e, int most, uint64_t timeout_ns,
+static int wait_any(int epfd, struct epoll_event *e, int max, uint64_t timeout_ns,
                     const sigset_t *mask)
 {
 	struct epoll_event one;
 
-	if (is_user_memory(e) || most <= 0)
-		return wait_user(epfd, e, most, timeout_ns, mask);
+	if (is_user_memory(e) || max <= 0)
+		return wait_user(epfd, e, max, timeout_ns, mask);
 	int n = wait_user(epfd, &one, 1, timeout_ns, mask);
 	return n > 0 ? (int)result(-EFAULT) : n;
 }
 
-PRELOAD_EXPORT int epoll_wait(int epfd, struct epoll_event *e, int most, int timeout)
+PRELOAD_EXPORT int epoll_wait(int epfd, struct epoll_event *e, int max, int timeout)
 {
-	return wait_any(epfd, e, most, timeout < 0 ? NEVER : (uint64_t)timeout * MS, NULL);
+	return wait_any(epfd, e, max, timeout < 0 ? NEVER : (uint64_t)timeout * MS, NULL);
 }
 
-PRELOAD_EXPORT int epoll_pwait(int epfd, struct epoll_event *e, int most, int timeout,
+PRELOAD_EXPORT int epoll_pwait(int epfd, struct epoll_event *e, int max, int timeout,
                                const sigset_t *mask)
 {
-	return wait_any(epfd, e, most, timeout < 0 ? NEVER : (uint64_t)timeout * MS, mask);
+	return wait_any(epfd, e, max, timeout < 0 ? NEVER : (uint64_t)timeout * MS, mask);
 }
 
-PRELOAD_EXPORT int epoll_pwait2(int epfd, struct epoll_event *e, int most,
+PRELOAD_EXPORT int epoll_pwait2(int epfd, struct epoll_event *e, int max,
                                 const struct timespec *timeout, const sigset_t *mask)
 {
-	return wait_any(epfd, e, most,
+	return wait_any(epfd, e, max,
 	                timeout ? (uint64_t)timeout->tv_sec * 1000000000 +
 	                                  (uint64_t)timeout->tv_nsec
 	                        : NEVER,

@@ -47,11 +47,11 @@ static void descriptors_close(void)
 			REAL(dup2)(none, fd);
 }
 
-static _Noreturn void heir_run(int channel)
+static _Noreturn void successor_run(int channel)
 {
 	char byte = 0;
 
-	prctl(PR_SET_NAME, "steelyard-heir");
+	prctl(PR_SET_NAME, "steelyard-relay");
 	table_own_as(channel);
 	supervisor_move();
 	REAL(send)(channel, &byte, sizeof(byte), MSG_NOSIGNAL);
@@ -90,7 +90,7 @@ static void child_reap(pid_t child, bool signalled)
 }
 
 /* The heir is no child of this process, whose next program knows nothing of it. */
-static bool heir_start(struct leave *l)
+static bool successor_start(struct leave *l)
 {
 	bool signalled = child_signals();
 	int end[2];
@@ -98,15 +98,15 @@ static bool heir_start(struct leave *l)
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, end))
 		return false;
-	runner_bequeath(true);
+	runner_set_inherited(true);
 	pid_t child = REAL(fork)();
 	if (child == 0) {
 		REAL(close)(end[0]);
 		if (REAL(fork)() == 0)
-			heir_run(end[1]);
+			successor_run(end[1]);
 		syscall(SYS_exit_group, 0);
 	}
-	runner_bequeath(false);
+	runner_set_inherited(false);
 	REAL(close)(end[1]);
 	if (child > 0)
 		child_reap(child, signalled);
@@ -141,12 +141,12 @@ static void leave_prepare(struct leave *l)
 	l->locked = runner_lock();
 	if (l->locked) {
 		serve_pause(true);
-		runner_turn();
+		runner_poll();
 		for (const struct sock *s = all_socks; s; s = s->next)
 			if (s->o.kind == OBJECT_LISTENER)
 				listener_export(s);
 		relays_exec();
-		if (has_connections() && !heir_start(l))
+		if (has_connections() && !successor_start(l))
 			sy_log(SY_LOG_ERROR, "run",
 			       "pid %d executes another program: its connections end, as no other "
 			       "process can serve them",

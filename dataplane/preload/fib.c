@@ -14,11 +14,11 @@
 #include "preload.h"
 #include "real.h"
 
-#define WAYS   256
-#define ANSWER 32768
-#define DUMPS  (1u << 31) /* numbers of requests: route_cache.c's are below */
+#define ROUTES_MAX 256
+#define ANSWER     32768
+#define DUMPS      (1u << 31) /* numbers of requests: route_cache.c's are below */
 
-struct way {
+struct fib_route {
 	struct sy_addr dst, hop; /* hop: all zero: the destination itself */
 	uint32_t priority;
 	int ifindex; /* 0: none: unreachable, blackhole, … */
@@ -27,18 +27,18 @@ struct way {
 };
 
 static struct {
-	struct way way[WAYS];
+	struct fib_route route[ROUTES_MAX];
 	unsigned count;
 	bool plain[2]; /* IPv6, IPv4 */
 } fib;
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static void attributes_read(struct rtattr *a, int left, struct rtattr **to, unsigned most)
+static void attributes_read(struct rtattr *a, int left, struct rtattr **to, unsigned max)
 {
-	memset(to, 0, (most + 1) * sizeof(*to));
+	memset(to, 0, (max + 1) * sizeof(*to));
 	for (; RTA_OK(a, left); a = RTA_NEXT(a, left))
-		if ((a->rta_type & NLA_TYPE_MASK) <= most)
+		if ((a->rta_type & NLA_TYPE_MASK) <= max)
 			to[a->rta_type & NLA_TYPE_MASK] = a;
 }
 
@@ -69,7 +69,7 @@ static bool rule_is_plain(struct nlmsghdr *h)
 	       table >= RT_TABLE_DEFAULT && table <= RT_TABLE_LOCAL;
 }
 
-static bool way_same(const struct way *a, const struct way *b)
+static bool route_equal(const struct fib_route *a, const struct fib_route *b)
 {
 	return a->v4 == b->v4 && a->bits == b->bits && a->priority == b->priority &&
 	       sy_addr_equal(&a->dst, &b->dst);
@@ -79,7 +79,7 @@ static bool route_is_plain(const struct rtmsg *r, struct rtattr *const *a)
 {
 	return !r->rtm_src_len && !r->rtm_tos && !a[RTA_MULTIPATH] && !a[RTA_NH_ID] &&
 	       !a[RTA_ENCAP] && !(r->rtm_flags & (RTNH_F_DEAD | RTNH_F_LINKDOWN)) &&
-	       fib.count < WAYS;
+	       fib.count < ROUTES_MAX;
 }
 
 /* false: this family is not plain. */
@@ -87,7 +87,7 @@ static bool route_add(struct nlmsghdr *h)
 {
 	struct rtmsg *r = NLMSG_DATA(h);
 	struct rtattr *a[RTA_MAX + 1];
-	struct way w = {.v4 = r->rtm_family == AF_INET};
+	struct fib_route w = {.v4 = r->rtm_family == AF_INET};
 
 	attributes_read(RTM_RTA(r), (int)RTM_PAYLOAD(h), a, RTA_MAX);
 	uint32_t table = number_of(a[RTA_TABLE], r->rtm_table);
@@ -109,9 +109,9 @@ static bool route_add(struct nlmsghdr *h)
 	w.priority = number_of(a[RTA_PRIORITY], 0);
 	w.ifindex = r->rtm_type == RTN_UNICAST ? (int)number_of(a[RTA_OIF], 0) : 0;
 	for (unsigned i = 0; i < fib.count; i++)
-		if (way_same(&fib.way[i], &w))
+		if (route_equal(&fib.route[i], &w))
 			return false; /* several paths, in the old way */
-	fib.way[fib.count++] = w;
+	fib.route[fib.count++] = w;
 	return true;
 }
 
@@ -165,7 +165,7 @@ bool fib_read(int netlink)
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-static bool way_covers(const struct way *w, const struct sy_addr *dst)
+static bool route_covers(const struct fib_route *w, const struct sy_addr *dst)
 {
 	unsigned bytes = w->bits / 8, bits = w->bits % 8;
 
@@ -175,14 +175,14 @@ static bool way_covers(const struct way *w, const struct sy_addr *dst)
 
 enum fib_answer fib_find(const struct sy_addr *dst, struct sy_addr *hop, int *ifindex)
 {
-	const struct way *best = NULL;
+	const struct fib_route *best = NULL;
 	bool v4 = sy_addr_is_v4(dst);
 
 	if (!fib.plain[v4])
-		return FIB_ASK;
+		return FIB_UNKNOWN;
 	for (unsigned i = 0; i < fib.count; i++) {
-		const struct way *w = &fib.way[i];
-		if (w->v4 == v4 && way_covers(w, dst) &&
+		const struct fib_route *w = &fib.route[i];
+		if (w->v4 == v4 && route_covers(w, dst) &&
 		    (!best || w->bits > best->bits ||
 		     (w->bits == best->bits && w->priority < best->priority)))
 			best = w;
@@ -191,5 +191,5 @@ enum fib_answer fib_find(const struct sy_addr *dst, struct sy_addr *hop, int *if
 		return FIB_NONE;
 	*hop = best->hop.d[0] || best->hop.d[1] ? best->hop : *dst;
 	*ifindex = best->ifindex;
-	return FIB_WAY;
+	return FIB_ROUTE;
 }

@@ -6,9 +6,9 @@
 #include <sy_base.h>
 
 enum fib_answer {
-	FIB_ASK, /* the copy does not say: policy routing, several paths, too many routes */
+	FIB_UNKNOWN, /* the copy does not say: policy routing, several paths, too many routes */
 	FIB_NONE,
-	FIB_WAY,
+	FIB_ROUTE,
 };
 
 /* Reads rules and routes anew by a netlink socket. false: those of a family are not plain. */

@@ -53,7 +53,7 @@ static bool is_function(const struct sigaction *a)
 	return a->sa_handler != SIG_DFL && a->sa_handler != SIG_IGN && a->sa_handler != SIG_ERR;
 }
 
-static uint64_t mask_held(void)
+static uint64_t mask_blocked(void)
 {
 	sigset_t set;
 	uint64_t mask;
@@ -65,13 +65,13 @@ static uint64_t mask_held(void)
 
 static void defer(int number, siginfo_t *info, ucontext_t *u)
 {
-	uint64_t held = mask_held();
+	uint64_t blocked = mask_blocked();
 	bool outermost = !self.entered;
 
 	self.entered = true;
 	if (outermost)
 		memcpy((void *)&self.mask, &u->uc_sigmask, sizeof(self.mask));
-	memcpy(&u->uc_sigmask, &held, sizeof(held));
+	memcpy(&u->uc_sigmask, &blocked, sizeof(blocked));
 	self.deferred = true;
 	syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), number, info);
 	if (outermost)
@@ -123,7 +123,7 @@ bool signals_deferred(sigset_t *program)
 	return true;
 }
 
-void signals_admit(void)
+void signals_unblock(void)
 {
 	sigset_t program;
 	int code = errno;
@@ -198,7 +198,7 @@ void signals_arm(void)
 /* A fault is of what the thread does: it cannot wait. */
 static bool is_deferrable(int number)
 {
-	return number > 0 && number < NSIG && mask_held() & UINT64_C(1) << (number - 1);
+	return number > 0 && number < NSIG && mask_blocked() & UINT64_C(1) << (number - 1);
 }
 
 PRELOAD_EXPORT int sigaction(int number, const struct sigaction *new, struct sigaction *old)

@@ -68,9 +68,9 @@ static void tally(void *ctx, struct sy_hook_tally *out)
 	out->unreachable = outgoing_unreachable();
 }
 
-static unsigned connections(void *ctx, uint32_t *at, struct sy_hook_connection *out, unsigned most)
+static unsigned connections(void *ctx, uint32_t *at, struct sy_hook_connection *out, unsigned max)
 {
-	return sy_stack_connections_read(runner.stack, at, out, most);
+	return sy_stack_connections_read(runner.stack, at, out, max);
 }
 
 int hooks_open(int socket, int page)
@@ -83,7 +83,7 @@ int hooks_open(int socket, int page)
 	return rc;
 }
 
-void hooks_turn(void)
+void hooks_poll(void)
 {
 	if (agent && !orphaned)
 		sy_hook_agent_poll(agent);
@@ -100,7 +100,7 @@ void hooks_check(void)
 		return;
 	orphaned = true; /* the agent stays: later listeners get their hook as before */
 	runner.rx--;
-	gate_remove(p.fd);
+	wakeup_remove(p.fd);
 	table_disown(p.fd);
 }
 

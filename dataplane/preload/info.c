@@ -41,7 +41,7 @@ static int connection_ioctl(int fd, unsigned long request, void *arg)
 		return -EFAULT;
 	if (!runner_lock())
 		return -EAGAIN;
-	runner_turn();
+	runner_poll();
 	struct sock *s = table_connection(fd); /* another thread may have closed it */
 	struct sy_stack_info i = s ? info_of(s) : (struct sy_stack_info){0};
 	runner_unlock();
@@ -71,7 +71,7 @@ PRELOAD_EXPORT int ioctl(int fd, unsigned long request, ...)
 		memcpy(&on, arg, sizeof(on));
 		s->nonblock = on != 0;
 		if (s->o.kind == OBJECT_LISTENER)
-			listener_blocks(s, fd);
+			listener_store_blocking(s, fd);
 		return 0;
 	}
 	/* What is no fact of a connection (interfaces, close-on-exec), any socket answers. */

@@ -8,18 +8,18 @@
 
 #include <sy_base.h>
 
-#define MESSAGE_ENV        "STEELYARD_RUN" /* <supervisor's abstract socket>:<secret, 32 hex digits> */
-#define MESSAGE_VERSION    9
-#define MESSAGE_SECRET     16
-#define MESSAGE_ADDRESSES  16
-#define MESSAGE_QUEUES     16 /* of a worker */
-#define MESSAGE_PORTS      32
-#define MESSAGE_RING_LEAST 256
-#define MESSAGE_RING_MOST  32768
-#define MESSAGE_TX_RING    2048 /* and its completions */
-#define MESSAGE_WORKERS    32
-#define MESSAGE_BEAT_MS    250
-#define MESSAGE_UNREAD     65536 /* bytes of a connection that is exported, at most */
+#define MESSAGE_ENV          "STEELYARD_RUN" /* <supervisor's abstract socket>:<secret, 32 hex digits> */
+#define MESSAGE_VERSION      9
+#define MESSAGE_SECRET       16
+#define MESSAGE_ADDRESSES    16
+#define MESSAGE_QUEUES       16 /* of a worker */
+#define MESSAGE_PORTS        32
+#define MESSAGE_RING_MIN     256
+#define MESSAGE_RING_MAX     32768
+#define MESSAGE_TX_RING      2048 /* and its completions */
+#define MESSAGE_WORKERS      32
+#define MESSAGE_HEARTBEAT_MS 250
+#define MESSAGE_UNREAD       65536 /* bytes of a connection that is exported, at most */
 /* START: the link, the packets' memory, the queues' sockets; with several workers also the own end
  * for packets that others hand over, and each worker's other end; at the end what orders hooks, a
  * socket and a page (sy_hook_agent.h), and if it was asked for, the socket for large segments. */
@@ -32,14 +32,14 @@ enum message_type {
 	MESSAGE_LISTEN, /* this process listens at this port. The socket that listens comes along:
 	                   without one there is no right to the port */
 	MESSAGE_UNLISTEN,
-	MESSAGE_YIELD, /* connections wait too long for the program to accept them */
-	MESSAGE_BEAT,  /* the stack runs, each MESSAGE_BEAT_MS. No answer */
-	MESSAGE_MOVE,  /* the process that sends this has the stack of the one that has connected */
+	MESSAGE_YIELD,     /* connections wait too long for the program to accept them */
+	MESSAGE_HEARTBEAT, /* the stack runs, each MESSAGE_HEARTBEAT_MS. No answer */
+	MESSAGE_MOVE, /* the process that sends this has the stack of the one that has connected */
 	MESSAGE_EXPORT, /* Linux's TCP goes on with a connection that no thread has accepted. Its
 	                   address and port here are the request's; struct message_connection and
 	                   its bytes follow */
-	MESSAGE_TAKE, /* the process has accepted a ticket, which comes along. The answer brings the
-	                 connection that it stands for */
+	MESSAGE_REDEEM, /* the process has accepted a ticket, which comes along. The answer brings
+	                 the connection that it stands for */
 };
 
 /* Which connections children of fork() get (docs/design/0062-relays.md). */
@@ -96,8 +96,8 @@ struct message_answer {
 	uint32_t worker, workers, queues;
 	uint32_t bound; /* 1: the sockets are bound to their queues */
 	uint32_t queue[MESSAGE_QUEUES];
-	uint32_t room;  /* bytes of a packet's buffer */
-	uint64_t bytes; /* of memory for packets, of which every socket knows */
+	uint32_t chunk_bytes;  /* bytes of a packet's buffer */
+	uint64_t memory_bytes; /* of memory for packets, of which every socket knows */
 };
 
 /* Is it one of the addresses that the stack serves? */

@@ -33,7 +33,7 @@ PRELOAD_EXPORT int sendmmsg(int fd, struct mmsghdr *m, unsigned count, int flags
 }
 
 /* Linux reports an error here before bytes that came first. */
-static int error_take(int fd)
+static int error_consume(int fd)
 {
 	int error = 0;
 
@@ -59,7 +59,7 @@ PRELOAD_EXPORT int recvmmsg(int fd, struct mmsghdr *m, unsigned count, int flags
 		return real(fd, m, count, flags, timeout);
 	if (count > 0 && !is_user_memory(m))
 		return (int)result(-EFAULT);
-	int error = error_take(fd);
+	int error = error_consume(fd);
 	if (error)
 		return (int)result(-error);
 	if (timeout)

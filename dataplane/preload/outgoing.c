@@ -6,20 +6,20 @@
 #include "preload.h"
 
 #define BURST       64
-#define TURN_PIECES 256 /* that a turn sends, before more is received */
-#define WAITING     256
+#define POLL_PIECES 256 /* that a turn sends, before more is received */
+#define PENDING_MAX 256
 #define LIFE_NS     (3000 * MS) /* for so long the kernel looks for a neighbour */
 /* When to look again; and where many wait, who may never have been there, at how many. */
-#define AGAIN_NS      MS
+#define RETRY_NS      MS
 #define MANY          32
-#define AGAIN_MANY_NS (10 * MS)
+#define RETRY_MANY_NS (10 * MS)
 
 static struct {
-	struct rte_mbuf *m[WAITING];
-	uint64_t since_ns[WAITING];
+	struct rte_mbuf *m[PENDING_MAX];
+	uint64_t since_ns[PENDING_MAX];
 	unsigned count, next; /* the next to be looked at, where they are many */
 	uint64_t looked_ns;
-} waiting;
+} pending;
 
 static bool more; /* the stack has more to send */
 static uint64_t unreachable;
@@ -56,59 +56,59 @@ static bool frame_address(struct rte_mbuf *m, bool *waits)
 	return true;
 }
 
-static void wait_begin(struct rte_mbuf *m, uint64_t now_ns)
+static void pending_add(struct rte_mbuf *m, uint64_t now_ns)
 {
-	if (waiting.count == WAITING) {
+	if (pending.count == PENDING_MAX) {
 		drop(m); /* comes again */
 		return;
 	}
-	waiting.since_ns[waiting.count] = now_ns;
-	waiting.m[waiting.count++] = m;
+	pending.since_ns[pending.count] = now_ns;
+	pending.m[pending.count++] = m;
 }
 
-static uint64_t look_ns(void)
+static uint64_t check_ns(void)
 {
-	return waiting.looked_ns + (waiting.count > MANY ? AGAIN_MANY_NS : AGAIN_NS);
+	return pending.looked_ns + (pending.count > MANY ? RETRY_MANY_NS : RETRY_NS);
 }
 
 /* Has its time come, one way or the other? Then it is sent (`good`), or freed. */
-static bool wait_end(unsigned i, bool looked, uint64_t now_ns, struct rte_mbuf **good,
-                     unsigned *sent)
+static bool pending_settle(unsigned i, bool looked, uint64_t now_ns, struct rte_mbuf **good,
+                           unsigned *sent)
 {
 	bool waits = true;
 
-	if (looked && frame_address(waiting.m[i], &waits)) {
-		good[(*sent)++] = waiting.m[i];
+	if (looked && frame_address(pending.m[i], &waits)) {
+		good[(*sent)++] = pending.m[i];
 		return true;
 	}
-	if (waits && now_ns - waiting.since_ns[i] < LIFE_NS)
+	if (waits && now_ns - pending.since_ns[i] < LIFE_NS)
 		return false;
-	drop_reported(waiting.m[i], now_ns);
+	drop_reported(pending.m[i], now_ns);
 	return true;
 }
 
-static void wait_look(uint64_t now_ns)
+static void pending_check(uint64_t now_ns)
 {
-	struct rte_mbuf *good[WAITING];
-	unsigned sent = 0, kept = 0, count = waiting.count, first = waiting.next;
+	struct rte_mbuf *good[PENDING_MAX];
+	unsigned sent = 0, kept = 0, count = pending.count, first = pending.next;
 
-	if (!count || now_ns < look_ns())
+	if (!count || now_ns < check_ns())
 		return;
-	waiting.looked_ns = now_ns;
+	pending.looked_ns = now_ns;
 	route_check();
 	first = count > MANY && first < count ? first : 0;
 	for (unsigned i = 0; i < count; i++) {
 		bool looked = i >= first && i < first + MANY;
 		if (i == first + MANY)
-			waiting.next = kept;
-		if (wait_end(i, looked, now_ns, good, &sent))
+			pending.next = kept;
+		if (pending_settle(i, looked, now_ns, good, &sent))
 			continue;
-		waiting.since_ns[kept] = waiting.since_ns[i];
-		waiting.m[kept++] = waiting.m[i];
+		pending.since_ns[kept] = pending.since_ns[i];
+		pending.m[kept++] = pending.m[i];
 	}
 	if (first + MANY >= count)
-		waiting.next = 0;
-	waiting.count = kept;
+		pending.next = 0;
+	pending.count = kept;
 	for (unsigned i = 0; i < sent; i += BURST)
 		device_send(good + i, sent - i < BURST ? sent - i : BURST);
 }
@@ -116,11 +116,11 @@ static void wait_look(uint64_t now_ns)
 void outgoing_send(uint64_t now_ns)
 {
 	struct rte_mbuf *m[BURST];
-	uint32_t pieces = TURN_PIECES;
+	uint32_t pieces = POLL_PIECES;
 	uint64_t before = unreachable;
 	unsigned count = BURST;
 
-	wait_look(now_ns);
+	pending_check(now_ns);
 	while (count > 0 && pieces > 0) {
 		unsigned good = 0;
 		count = sy_stack_transmit_pieces(runner.stack, m, BURST, &pieces, now_ns);
@@ -129,7 +129,7 @@ void outgoing_send(uint64_t now_ns)
 			if (frame_address(m[i], &waits))
 				m[good++] = m[i];
 			else if (waits)
-				wait_begin(m[i], now_ns);
+				pending_add(m[i], now_ns);
 			else
 				drop_reported(m[i], now_ns);
 		}
@@ -145,7 +145,7 @@ uint64_t outgoing_due(uint64_t otherwise_ns)
 {
 	if (more)
 		return 0;
-	return waiting.count && look_ns() < otherwise_ns ? look_ns() : otherwise_ns;
+	return pending.count && check_ns() < otherwise_ns ? check_ns() : otherwise_ns;
 }
 
 uint64_t outgoing_unreachable(void)
@@ -155,7 +155,7 @@ uint64_t outgoing_unreachable(void)
 
 void outgoing_forget(void)
 {
-	waiting.count = 0;
+	pending.count = 0;
 	more = false;
 	unreachable = 0;
 }

@@ -49,7 +49,7 @@ static int levels_sort(struct pollfd *p, nfds_t count)
 }
 
 /* Locked. Notes which of the stack's are ready; starts it where a listener is among them. */
-static int stack_look(struct pollfd *p, nfds_t count)
+static int stack_check(struct pollfd *p, nfds_t count)
 {
 	struct sock *other = NULL;
 	int ready = 0;
@@ -118,12 +118,12 @@ static int poll_enter(struct wait *wait, const struct pollfd *p, nfds_t count)
 }
 
 /* What the kernel has now; without the lock, as handlers may run. */
-static int kernel_look(struct pollfd *kernel, nfds_t count, const struct signals *signals)
+static int kernel_poll(struct pollfd *kernel, nfds_t count, const struct signals *signals)
 {
 	const struct timespec none = {0};
 
 	runner_unlock();
-	int rc = REAL(ppoll)(kernel + WAIT_OWN, count, &none, signals_admitted(signals)),
+	int rc = REAL(ppoll)(kernel + WAIT_OWN, count, &none, signals_sleep_mask(signals)),
 	    code = errno;
 	runner_lock();
 	return rc < 0 ? -code : rc;
@@ -146,14 +146,14 @@ static int poll_wait(struct pollfd *p, nfds_t count, struct pollfd *kernel, uint
 	int ready, rc;
 
 	do {
-		ready = wait_posted(&wait) ? stack_look(p, count) : 0;
+		ready = wait_posted(&wait) ? stack_check(p, count) : 0;
 		if (!ready) {
-			runner_turn();
-			ready = stack_look(p, count);
+			runner_poll();
+			ready = stack_check(p, count);
 		}
 		nfds_t kernels = kernel_fill(kernel + WAIT_OWN, p, count);
 		if (ready || is_past(deadline))
-			rc = kernel_look(kernel, count, signals);
+			rc = kernel_poll(kernel, count, signals);
 		else
 			rc = poll_sleep(&wait, p, count, kernel, kernels ? count : 0, deadline,
 			                signals);
@@ -161,8 +161,8 @@ static int poll_wait(struct pollfd *p, nfds_t count, struct pollfd *kernel, uint
 			break;
 		rc = 0;
 		if (!ready && !wait_posted(&wait))
-			runner_turn();
-		stack_look(p, count);
+			runner_poll();
+		stack_check(p, count);
 		ready = merge(p, kernel + WAIT_OWN, count);
 	} while (!ready && !is_past(deadline));
 	wait_leave(&wait);
@@ -194,7 +194,7 @@ static bool poll_start(const struct pollfd *p, nfds_t count, struct signals *sig
 			s->used = runner.wanted = true;
 	}
 	if (runner_starts())
-		signals_hold(signals);
+		signals_block(signals);
 	if (runner_start())
 		return false;
 	for (nfds_t i = 0; i < count; i++) {
@@ -210,7 +210,7 @@ static int poll_any(struct pollfd *p, nfds_t count, const struct timespec *timeo
 {
 	struct pollfd few[64], *kernel = few;
 	nfds_t need = count + WAIT_OWN;
-	struct signals signals = {.asked = mask};
+	struct signals signals = {.requested = mask};
 	uint64_t deadline = NEVER;
 	int rc;
 
@@ -232,9 +232,9 @@ static int poll_any(struct pollfd *p, nfds_t count, const struct timespec *timeo
 		runner_unlock();
 		left = again ? patience : left;
 		struct timespec t = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
-		rc = REAL(ppoll)(p, count, left == NEVER ? NULL : &t, signals_admitted(&signals));
+		rc = REAL(ppoll)(p, count, left == NEVER ? NULL : &t, signals_sleep_mask(&signals));
 		if (rc || !again || !runner_lock()) {
-			signals_release(&signals);
+			signals_restore(&signals);
 			return rc;
 		}
 	}
@@ -242,7 +242,7 @@ static int poll_any(struct pollfd *p, nfds_t count, const struct timespec *timeo
 		kernel = wait_polled(need);
 	rc = kernel ? poll_wait(p, count, kernel, deadline, &signals) : -ENOMEM;
 	runner_unlock();
-	signals_release(&signals);
+	signals_restore(&signals);
 	return (int)result(rc);
 }
 
@@ -259,20 +259,20 @@ PRELOAD_EXPORT int ppoll(struct pollfd *p, nfds_t count, const struct timespec *
 	return poll_any(p, count, timeout, mask);
 }
 
-PRELOAD_EXPORT int __poll_chk(struct pollfd *p, nfds_t count, int timeout, size_t room);
-int __poll_chk(struct pollfd *p, nfds_t count, int timeout, size_t room)
+PRELOAD_EXPORT int __poll_chk(struct pollfd *p, nfds_t count, int timeout, size_t space);
+int __poll_chk(struct pollfd *p, nfds_t count, int timeout, size_t space)
 {
-	if (room / sizeof(*p) < count)
+	if (space / sizeof(*p) < count)
 		abort();
 	return poll(p, count, timeout);
 }
 
 PRELOAD_EXPORT int __ppoll_chk(struct pollfd *p, nfds_t count, const struct timespec *timeout,
-                               const sigset_t *mask, size_t room);
+                               const sigset_t *mask, size_t space);
 int __ppoll_chk(struct pollfd *p, nfds_t count, const struct timespec *timeout,
-                const sigset_t *mask, size_t room)
+                const sigset_t *mask, size_t space)
 {
-	if (room / sizeof(*p) < count)
+	if (space / sizeof(*p) < count)
 		abort();
 	return ppoll(p, count, timeout, mask);
 }

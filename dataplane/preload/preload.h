@@ -64,7 +64,7 @@ struct sock {
 	int family;
 	bool nonblock;
 	bool used;     /* listener: this process waits at it */
-	bool told;     /* a call of connect() has told it */
+	bool reported; /* a call of connect() has told it */
 	bool accepted; /* its descriptors in the kernel are copies of others' */
 	bool read_shut, write_shut;
 	bool ended;   /* listener: by shutdown() */
@@ -112,7 +112,7 @@ void sock_free(struct sock *s);
 extern struct sock *all_socks;
 
 /* It is to block, or no longer. */
-void listener_blocks(const struct sock *s, int fd);
+void listener_store_blocking(const struct sock *s, int fd);
 /* A listening socket that another process has made (accept.c). Not locked. */
 void listener_adopt(int fd);
 
@@ -149,7 +149,7 @@ bool runner_starts(void);
  * time. */
 uint64_t runner_patience_ns(void);
 /* Packets in, timers, packets out, events to watches. */
-void runner_turn(void);
+void runner_poll(void);
 /* Events to watches and waiters: of what calls have done since the last turn, too. */
 void runner_events(void);
 /* After a call that may have something to send: at once, if nobody else will. */
@@ -166,7 +166,7 @@ void runner_fork(void);
 void runner_forked(long pid);
 /* Locked. Children have the stack from here on, or no longer: of two processes one goes on with it.
  */
-void runner_bequeath(bool on);
+void runner_set_inherited(bool on);
 /* Such a child: it does. Unlocks. */
 void runner_inherit(void);
 /* Starts a thread that gets no signals. */
@@ -217,7 +217,7 @@ void listener_retire(struct sock *s);
 /* The same of those that are complete; the listener stays. */
 void listener_export(const struct sock *s);
 /* What has come to them since, at each turn. */
-void retired_turn(void);
+void retired_poll(void);
 void retired_forget(void); /* a child process: they are its parent's */
 /* accept4() of the kernel's listening socket. A negative errno. */
 int kernel_accept(const struct sock *l, int fd, struct sockaddr *addr, socklen_t *len, int flags);
@@ -275,19 +275,19 @@ void object_notify(struct object *o);
 void object_closed(struct object *o);
 
 /* The stack's descriptors, in one instance (wakeup.c). */
-int gate_open(const int *fd, unsigned count);
-int gate_fd(void);
-void gate_remove(int fd);
-void gate_close(void);
+int wakeup_open(const int *fd, unsigned count);
+int wakeup_fd(void);
+void wakeup_remove(int fd);
+void wakeup_close(void);
 /* The helper thread, without the lock: sleeps for so long, or until a leader has left. */
-void watch_sleep(uint64_t ns);
-/* The same: is there something for watch_look() to do? */
-bool watch_wants(uint64_t now_ns);
+void watchdog_sleep(uint64_t ns);
+/* The same: is there something for watchdog_check() to do? */
+bool watchdog_is_due(uint64_t now_ns);
 /* Locked. Returns true if a leader has stayed away: another one leads from now on, and this thread
  * is to receive what has come. */
-bool watch_look(void);
+bool watchdog_check(void);
 /* The timer that wakes a leader, if it has expired. */
-void timer_seen(uint64_t now_ns);
+void wakeup_timer_clear(uint64_t now_ns);
 void waiters_forked(bool locked);
 /* Locked. A child that has the stack. */
 void waiters_inherit(void);
@@ -296,24 +296,24 @@ void waiters_inherit(void);
 
 /* Of one call that waits. */
 struct signals {
-	const sigset_t *asked; /* blocked in its sleeps, as the program says; NULL: as ever */
-	bool held;
+	const sigset_t *requested; /* blocked in its sleeps, as the program says; NULL: as ever */
+	bool blocked;
 	sigset_t program; /* held: what the program blocks */
 };
 
 /* All but those of faults. */
 void signals_all(sigset_t *out);
-void signals_hold(struct signals *s);
+void signals_block(struct signals *s);
 /* What a sleep blocks. */
-const sigset_t *signals_admitted(const struct signals *s);
+const sigset_t *signals_sleep_mask(const struct signals *s);
 /* Not locked, held, before each sleep but the first. true: a handler has run now; errno is EINTR.
  */
-bool signals_come(const struct signals *s);
+bool signals_deliver_pending(const struct signals *s);
 /* A sleep in epoll_pwait(2); -1 ms: for any time. Held, it may give nothing before its time:
  * another thread was faster. */
-int signals_epoll(const struct signals *s, int epfd, struct epoll_event *e, int most, int ms);
+int signals_epoll(const struct signals *s, int epfd, struct epoll_event *e, int max, int ms);
 /* Not locked: handlers run. Keeps errno. */
-void signals_release(struct signals *s);
+void signals_restore(struct signals *s);
 
 /* Locked. The process has a stack from here on: what it has not accepted is to outlive it
  * (handlers.c).
@@ -323,7 +323,7 @@ void signals_arm(void);
  */
 bool signals_deferred(sigset_t *program);
 /* Not locked: now it comes. */
-void signals_admit(void);
+void signals_unblock(void);
 /* A sleep begins; then: do all handlers that have run since restart system calls (SA_RESTART)? */
 void signals_sleep(void);
 bool signals_restart(void);
@@ -380,8 +380,8 @@ int supervisor_yield(const struct sock *s, bool passes);
  * v6: one of IPv6, whichever the addresses are. */
 int supervisor_export(const struct sy_stack_export *e, bool v6, void *unread);
 /* Returns the connection that an accepted ticket stands for. Fails with -ENOENT if it is none. */
-int supervisor_take(int ticket);
-void supervisor_beat(void);
+int supervisor_redeem(int ticket);
+void supervisor_heartbeat(void);
 void supervisor_forget(void); /* after fork() */
 /* This process goes on for the one that has connected. */
 void supervisor_move(void);
@@ -402,11 +402,11 @@ void device_close(void);
 /* A child process: nothing of it is mapped there. */
 void device_forget(void);
 /* Children have it from here on, or no longer. */
-void device_bequeath(bool on);
+void device_set_inherited(bool on);
 /* In that child. */
 void device_inherit(void);
 struct rte_mempool *device_pool(void);
-unsigned device_receive(struct rte_mbuf **m, unsigned most, uint64_t now_ns);
+unsigned device_receive(struct rte_mbuf **m, unsigned max, uint64_t now_ns);
 /* All that had come by then was received. */
 uint64_t device_seen_ns(void);
 /* Takes them all; what finds no place is lost, as on a wire, and counted. */
@@ -420,14 +420,14 @@ uint64_t device_unsent(void);
 uint64_t device_missed(void);
 
 /* Segments of other workers' connections (resteer.c). */
-void handover_open(const struct message_answer *config, int inbox, const int *outbox);
-void handover_forget(void);
+void resteer_open(const struct message_answer *config, int inbox, const int *outbox);
+void resteer_forget(void);
 /* Hands over those that are not this worker's. Returns how many are left. */
-unsigned handover_give(struct rte_mbuf **m, unsigned count);
+unsigned resteer_strays(struct rte_mbuf **m, unsigned count);
 /* Those that others hand over, and that are for this worker. */
-unsigned handover_take(struct rte_mbuf **m, unsigned most, uint64_t now_ns);
+unsigned resteer_receive(struct rte_mbuf **m, unsigned max, uint64_t now_ns);
 /* As device_seen_ns(). NEVER: the inbox was empty. */
-uint64_t handover_seen_ns(void);
+uint64_t resteer_seen_ns(void);
 
 /* What the stack has to send, and what waits for a neighbour (outgoing.c). */
 void outgoing_send(uint64_t now_ns);
@@ -457,12 +457,12 @@ unsigned sock_level(const struct sock *s);
 void sets_started(void);
 void sets_forked(void);
 /* It was the kernel's socket when the program put it into epoll instances. */
-void watches_take(struct sock *s);
+void watches_to_stack(struct sock *s);
 void watches_end(struct sock *s);
 /* Does a thread sleep at an epoll instance that it is in? */
 bool watches_sleep(const struct sock *s);
 /* It is the kernel's again, and stays a socket that may be connected. */
-void watches_return(struct sock *s);
+void watches_to_kernel(struct sock *s);
 /* It is the kernel's from now on: epoll instances watch its descriptors there. */
 void watches_relay(struct sock *s);
 void set_end(struct set *set);
@@ -473,7 +473,7 @@ void set_nest(int fd, int outer);
 
 /* After the stack has started. Takes the page, which is closed; the socket is one of runner.fd. */
 int hooks_open(int socket, int page);
-void hooks_turn(void);
+void hooks_poll(void);
 /* Has the supervisor gone? Its socket, the last of runner.fd, would wake whoever sleeps for ever.
  */
 void hooks_check(void);

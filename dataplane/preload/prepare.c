@@ -50,12 +50,12 @@ static const struct rlimit *limit_widen(int resource, const struct rlimit *limit
 	if ((resource != RLIMIT_AS && resource != RLIMIT_DATA) || !is_user_memory(limit) ||
 	    !supervisor_config() || getrlimit((__rlimit_resource_t)resource, &now))
 		return limit;
-	rlim_t used = limit_used(resource), most = limit->rlim_max;
+	rlim_t used = limit_used(resource), max = limit->rlim_max;
 	wider->rlim_cur = limit_add(limit->rlim_cur, used);
-	wider->rlim_max = limit_add(most, used);
-	if (most <= now.rlim_max && wider->rlim_max > now.rlim_max)
+	wider->rlim_max = limit_add(max, used);
+	if (max <= now.rlim_max && wider->rlim_max > now.rlim_max)
 		wider->rlim_max = now.rlim_max;
-	if (wider->rlim_cur > wider->rlim_max && limit->rlim_cur <= most)
+	if (wider->rlim_cur > wider->rlim_max && limit->rlim_cur <= max)
 		wider->rlim_cur = wider->rlim_max;
 	return wider;
 }

@@ -21,14 +21,14 @@
 #define SIZE(i) ((size_t)a[i])
 #define LEN(i)  ((socklen_t)a[i])
 
-static long uring_refuse(void)
+static long uring_fail(void)
 {
-	static bool said;
+	static bool logged;
 
-	if (!said)
+	if (!logged)
 		sy_log(SY_LOG_INFO, "run", "pid %d finds no io_uring: it uses epoll instead",
 		       getpid());
-	said = true;
+	logged = true;
 	return result(-ENOSYS);
 }
 
@@ -205,7 +205,7 @@ PRELOAD_EXPORT long syscall(long number, ...)
 	case SYS_io_uring_enter:
 	case SYS_io_uring_register:
 		if (supervisor_config())
-			return uring_refuse();
+			return uring_fail();
 	}
 	if (number == SYS_seccomp)
 		relay_confine();

@@ -15,9 +15,9 @@
 #include "real.h"
 #include "relay.h"
 
-#define EVENTS    64
-#define RAISE     8192 /* descriptors for relays, beyond those that the program can have */
-#define BASE_MOST (TABLE_SIZE - 64 - RAISE)
+#define EVENTS   64
+#define RAISE    8192 /* descriptors for relays, beyond those that the program can have */
+#define BASE_MAX (TABLE_SIZE - 64 - RAISE)
 
 struct relay *all_relays;
 
@@ -118,7 +118,7 @@ static void *relay_thread(void *arg)
 		events_note(e, n);
 		if (!runner.stack || !all_relays)
 			continue;
-		runner_turn();
+		runner_poll();
 		relays_move();
 		runner_send();
 	}
@@ -187,7 +187,7 @@ static int thread_start(void)
 static int own_end(int fd)
 {
 	rlim_t base = thread.program.rlim_cur;
-	int high = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, base < BASE_MOST ? (int)base : BASE_MOST);
+	int high = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, base < BASE_MAX ? (int)base : BASE_MAX);
 
 	if (high >= 0) {
 		REAL(close)(fd);
@@ -321,7 +321,7 @@ static bool can_relay(const struct sock *s)
 {
 	return s->o.kind == OBJECT_CONNECTION && s->id != SY_STACK_NONE &&
 	       info_of(s).state != SY_STACK_SYN_SENT && !s->o.links && s->o.refs > 0 &&
-	       (s->told || !(sy_stack_ready(runner.stack, s->id) & SY_STACK_ERROR));
+	       (s->reported || !(sy_stack_ready(runner.stack, s->id) & SY_STACK_ERROR));
 }
 
 /* A process that serves a connection in an event loop, or in another thread, does not leave it to a
@@ -440,8 +440,8 @@ void relays_linger(void)
 		wait_link(&wait, &thread.object, false);
 		wait_sleep(&wait, p, WAIT_OWN, NEVER, &signals);
 		wait_leave(&wait);
-		runner_turn(); /* as the leader, it is the one that packets and timers wake */
+		runner_poll(); /* as the leader, it is the one that packets and timers wake */
 	}
-	if (signals.held)
+	if (signals.blocked)
 		pthread_sigmask(SIG_SETMASK, &signals.program, NULL);
 }

@@ -23,7 +23,7 @@ static int parts_of(struct iovec *v, size_t len)
 }
 
 /* The program's end takes no more bytes: has every holder closed it? */
-static void end_look(struct relay *r)
+static void end_check(struct relay *r)
 {
 	struct pollfd p = {.fd = r->fd};
 	struct timespec none = {0};
@@ -58,7 +58,7 @@ static bool move_in(struct relay *r)
 		if (n < 0 && errno == EAGAIN)
 			r->writable = false;
 		else if (n < 0)
-			end_look(r);
+			end_check(r);
 		if (n <= 0)
 			continue;
 		sy_stack_consume(runner.stack, r->s->id, (size_t)n, runner.now_ns);
@@ -76,11 +76,11 @@ static bool move_out(struct relay *r)
 		struct iovec v[PARTS];
 		if (moved >= MOVE_BYTES)
 			return true;
-		int64_t room = sy_stack_reserve(runner.stack, r->s->id, v, PARTS, MOVE_STEP,
-		                                runner.now_ns);
-		if (room <= 0)
+		int64_t space = sy_stack_reserve(runner.stack, r->s->id, v, PARTS, MOVE_STEP,
+		                                 runner.now_ns);
+		if (space <= 0)
 			return false; /* an event follows */
-		ssize_t n = REAL(readv)(r->fd, v, parts_of(v, (size_t)room));
+		ssize_t n = REAL(readv)(r->fd, v, parts_of(v, (size_t)space));
 		int code = errno;
 		sy_stack_commit(runner.stack, r->s->id, n > 0 ? (size_t)n : 0, 0, runner.now_ns);
 		if (n > 0) {

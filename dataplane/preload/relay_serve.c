@@ -98,7 +98,7 @@ int relay_serve_open(void)
 }
 
 /* Takes the descriptors that have come. Returns how many; more than two are closed. */
-static unsigned descriptors_take(struct msghdr *m, int fd[2])
+static unsigned descriptors_receive(struct msghdr *m, int fd[2])
 {
 	unsigned count = 0;
 
@@ -133,7 +133,7 @@ void relay_serve(int socket)
 	ssize_t n = REAL(recvmsg)(socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n < 0)
 		return;
-	unsigned count = descriptors_take(&m, fd);
+	unsigned count = descriptors_receive(&m, fd);
 	if (n == sizeof(q) && count == 2 && q.len <= sizeof(q.value) &&
 	    relay_name_of(fd[0], name)) {
 		relay_answer(name, &q, &a);

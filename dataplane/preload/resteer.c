@@ -15,15 +15,15 @@
 #include "preload.h"
 #include "real.h"
 
-#define LOOK_NS    (100 * (uint64_t)1000) /* a busy worker looks into its inbox so often */
-#define INBOX_MOST 512                    /* messages that lie there: a socket's buffer is full */
+#define CHECK_NS  (100 * (uint64_t)1000) /* a busy worker looks into its inbox so often */
+#define INBOX_MAX 512                    /* messages that lie there: a socket's buffer is full */
 
 static struct {
 	int inbox, outbox[MESSAGE_WORKERS];
 	unsigned worker, workers;
 	uint64_t looked_ns;
 	struct sy_seen seen;
-} handover = {.inbox = -1, .workers = 1};
+} resteer = {.inbox = -1, .workers = 1};
 
 struct header {
 	uint16_t first;   /* the worker that received it from its queue */
@@ -31,20 +31,20 @@ struct header {
 	                     connection by now, so it gets no reset */
 };
 
-void handover_open(const struct message_answer *c, int inbox, const int *outbox)
+void resteer_open(const struct message_answer *c, int inbox, const int *outbox)
 {
-	handover.inbox = inbox;
-	handover.worker = c->worker;
-	handover.workers = c->workers;
-	memcpy(handover.outbox, outbox, c->workers * sizeof(*outbox));
+	resteer.inbox = inbox;
+	resteer.worker = c->worker;
+	resteer.workers = c->workers;
+	memcpy(resteer.outbox, outbox, c->workers * sizeof(*outbox));
 }
 
-void handover_forget(void)
+void resteer_forget(void)
 {
-	for (unsigned i = 0; i < handover.workers && handover.inbox >= 0; i++)
-		table_disown(handover.outbox[i]);
-	handover.inbox = -1; /* its descriptor is among those to wait for */
-	handover.workers = 1;
+	for (unsigned i = 0; i < resteer.workers && resteer.inbox >= 0; i++)
+		table_disown(resteer.outbox[i]);
+	resteer.inbox = -1; /* its descriptor is among those to wait for */
+	resteer.workers = 1;
 }
 
 /* The connection, as its peer's segments name it, that an ICMP error is about: a router on the path
@@ -88,7 +88,7 @@ static enum whose whose_is(struct rte_mbuf *m, struct sy_view *v)
 
 static struct header own_header(void)
 {
-	return (struct header){.first = (uint16_t)handover.worker};
+	return (struct header){.first = (uint16_t)resteer.worker};
 }
 
 /* What finds no place is lost, and comes again. */
@@ -97,13 +97,13 @@ static void pass_to(struct rte_mbuf *m, struct header h, uint32_t worker)
 	struct iovec iov[] = {{&h, sizeof(h)}, {rte_pktmbuf_mtod(m, void *), m->data_len}};
 	struct msghdr message = {.msg_iov = iov, .msg_iovlen = 2};
 
-	REAL(sendmsg)(handover.outbox[worker], &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	REAL(sendmsg)(resteer.outbox[worker], &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 	rte_pktmbuf_free(m);
 }
 
 static void pass_on(struct rte_mbuf *m, struct header h)
 {
-	pass_to(m, h, (handover.worker + 1) % handover.workers);
+	pass_to(m, h, (resteer.worker + 1) % resteer.workers);
 }
 
 /* All fragments of a datagram come together at one worker, whichever queues they come by. */
@@ -111,7 +111,7 @@ static uint32_t part_worker(const struct sy_view *v)
 {
 	uint32_t h = v->fragment_id ^ v->tuple.src.w[3] ^ v->tuple.dst.w[3];
 
-	return (h * 2654435761u >> 16) % handover.workers;
+	return (h * 2654435761u >> 16) % resteer.workers;
 }
 
 /* Consumes the packet unless it is this worker's. h: as it came.
@@ -123,7 +123,7 @@ static struct rte_mbuf *sort(struct rte_mbuf *m, struct header h, bool from_queu
 
 	if (SY_UNLIKELY(whose == PART)) {
 		uint32_t worker = part_worker(&v);
-		if (worker != handover.worker) {
+		if (worker != resteer.worker) {
 			pass_to(m, own_header(), worker);
 			return NULL;
 		}
@@ -137,7 +137,7 @@ static struct rte_mbuf *sort(struct rte_mbuf *m, struct header h, bool from_queu
 	if (whose != STRAY)
 		return m;
 	h.retired |= sy_stack_has_retired(runner.stack, &v.tuple.dst, v.tuple.dport);
-	if (from_queue || h.first != handover.worker) {
+	if (from_queue || h.first != resteer.worker) {
 		pass_on(m, h);
 		return NULL;
 	}
@@ -147,11 +147,11 @@ static struct rte_mbuf *sort(struct rte_mbuf *m, struct header h, bool from_queu
 	return NULL;
 }
 
-unsigned handover_give(struct rte_mbuf **m, unsigned count)
+unsigned resteer_strays(struct rte_mbuf **m, unsigned count)
 {
 	unsigned kept = 0;
 
-	if (handover.workers == 1)
+	if (resteer.workers == 1)
 		return count;
 	for (unsigned i = 0; i < count; i++) {
 		struct rte_mbuf *one = sort(m[i], own_header(), true, runner.now_ns);
@@ -161,21 +161,21 @@ unsigned handover_give(struct rte_mbuf **m, unsigned count)
 	return kept;
 }
 
-unsigned handover_take(struct rte_mbuf **m, unsigned most, uint64_t now_ns)
+unsigned resteer_receive(struct rte_mbuf **m, unsigned max, uint64_t now_ns)
 {
 	unsigned count = 0, read = 0;
 
-	if (handover.workers == 1 || now_ns - handover.looked_ns < LOOK_NS)
+	if (resteer.workers == 1 || now_ns - resteer.looked_ns < CHECK_NS)
 		return 0;
-	handover.looked_ns = now_ns;
-	while (count < most) {
+	resteer.looked_ns = now_ns;
+	while (count < max) {
 		struct rte_mbuf *one = rte_pktmbuf_alloc(device_pool());
 		struct header h;
 		if (!one)
 			break;
 		struct iovec iov[] = {{&h, sizeof(h)},
 		                      {rte_pktmbuf_mtod(one, void *), rte_pktmbuf_tailroom(one)}};
-		ssize_t n = REAL(readv)(handover.inbox, iov, 2);
+		ssize_t n = REAL(readv)(resteer.inbox, iov, 2);
 		if (n <= (ssize_t)sizeof(h)) {
 			rte_pktmbuf_free(one);
 			break;
@@ -186,12 +186,12 @@ unsigned handover_take(struct rte_mbuf **m, unsigned most, uint64_t now_ns)
 		if (one)
 			m[count++] = one;
 	}
-	sy_seen_burst(&handover.seen, read, count == most ? INBOX_MOST : 0, now_ns);
+	sy_seen_burst(&resteer.seen, read, count == max ? INBOX_MAX : 0, now_ns);
 	return count;
 }
 
 /* Since the last look nothing is known; it is not long ago. */
-uint64_t handover_seen_ns(void)
+uint64_t resteer_seen_ns(void)
 {
-	return handover.workers == 1 || handover.seen.marked == 0 ? NEVER : handover.seen.ns;
+	return resteer.workers == 1 || resteer.seen.marked == 0 ? NEVER : resteer.seen.ns;
 }

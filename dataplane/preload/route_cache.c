@@ -16,18 +16,18 @@
 #include "preload.h"
 #include "real.h"
 
-#define CACHE    4096
-#define HOPS     1024
-#define AGAIN_NS MS /* a neighbour that the kernel has not found yet is not asked for sooner */
-#define WAKE_NS  (1000 * MS)
+#define CACHE      4096
+#define HOPS       1024
+#define RETRY_NS   MS /* a neighbour that the kernel has not found yet is not asked for sooner */
+#define RESOLVE_NS (1000 * MS)
 /* For all neighbours together: anybody on the link makes up as many as it likes. */
-#define ASKS     64 /* in vain, in ASKS_NS */
-#define ASKS_NS  (10 * MS)
-#define READ_NS  (1000 * MS)
-#define WAKES    64
-#define WAKES_NS (100 * MS)
-#define ANSWER   8192
-#define PORT_ASK 9 /* discard */
+#define QUERIES      64 /* in vain, in QUERIES_NS */
+#define QUERIES_NS   (10 * MS)
+#define READ_NS      (1000 * MS)
+#define RESOLVES     64
+#define RESOLVES_NS  (100 * MS)
+#define ANSWER       8192
+#define PORT_DISCARD 9 /* discard */
 
 struct entry {
 	struct sy_addr dst;
@@ -39,8 +39,8 @@ struct entry {
 struct hop {
 	struct sy_addr addr;
 	uint64_t epoch; /* of the last time that it was found; 0: it was not */
-	uint64_t asked_ns,
-	        wake_ns; /* when it was looked for in vain; when the kernel was made to look */
+	uint64_t queried_ns,
+	        resolved_ns; /* when it was looked for in vain; when the kernel was made to look */
 	uint8_t mac[6];
 };
 
@@ -51,16 +51,16 @@ struct budget {
 };
 
 static struct {
-	int ask, news, ifindex;
+	int query, events, ifindex;
 	uint32_t sequence;
 	uint64_t epoch;
 	bool fresh; /* fib.c has the routes as they are */
 	bool plain; /* when they were read last, at read_ns, they were few */
 	uint64_t read_ns;
-	struct budget asks, wakes;
+	struct budget queries, resolves;
 	struct entry entry[CACHE];
 	struct hop hop[HOPS];
-} route = {.ask = -1, .news = -1};
+} route = {.query = -1, .events = -1};
 
 struct request {
 	struct nlmsghdr header;
@@ -85,23 +85,23 @@ int route_open(int ifindex)
 {
 	route.ifindex = ifindex;
 	route.epoch++; /* nothing of an earlier start counts */
-	route.ask = netlink_open(0);
+	route.query = netlink_open(0);
 	route.fresh = false;
-	route.news = netlink_open(RTMGRP_NEIGH | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE |
-	                          RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR |
-	                          RTMGRP_IPV4_RULE | 1u << (RTNLGRP_IPV6_RULE - 1));
-	return route.ask < 0 ? route.ask : route.news < 0 ? route.news : 0;
+	route.events = netlink_open(RTMGRP_NEIGH | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE |
+	                            RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR |
+	                            RTMGRP_IPV4_RULE | 1u << (RTNLGRP_IPV6_RULE - 1));
+	return route.query < 0 ? route.query : route.events < 0 ? route.events : 0;
 }
 
 void route_forget(void)
 {
-	table_disown(route.ask);
-	table_disown(route.news);
-	route.ask = route.news = -1;
+	table_disown(route.query);
+	table_disown(route.events);
+	route.query = route.events = -1;
 }
 
 /* Is it about neighbours alone? These change all the time. */
-static bool news_of_neighbours(const char *bytes, ssize_t n)
+static bool events_are_of_neighbours(const char *bytes, ssize_t n)
 {
 	unsigned left = n > 0 ? (unsigned)n : 0;
 	const struct nlmsghdr *h = (const void *)bytes;
@@ -118,10 +118,10 @@ void route_check(void)
 	ssize_t n;
 	bool some = false;
 
-	while ((n = REAL(recv)(route.news, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0 ||
+	while ((n = REAL(recv)(route.events, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0 ||
 	       (n < 0 && errno == ENOBUFS)) {
 		some = true;
-		route.fresh &= news_of_neighbours(bytes, n);
+		route.fresh &= events_are_of_neighbours(bytes, n);
 	}
 	if (some)
 		route.epoch++;
@@ -138,14 +138,14 @@ static void put(struct request *q, uint16_t type, const void *value, size_t len)
 }
 
 /* Sends a request and waits for its one answer. */
-static struct nlmsghdr *ask(struct request *q, char *answer)
+static struct nlmsghdr *query(struct request *q, char *answer)
 {
 	q->header.nlmsg_flags = NLM_F_REQUEST;
 	q->header.nlmsg_seq = ++route.sequence;
-	if (REAL(send)(route.ask, q, q->header.nlmsg_len, 0) < 0)
+	if (REAL(send)(route.query, q, q->header.nlmsg_len, 0) < 0)
 		return NULL;
 	for (;;) {
-		ssize_t n = REAL(recv)(route.ask, answer, ANSWER, 0);
+		ssize_t n = REAL(recv)(route.query, answer, ANSWER, 0);
 		struct nlmsghdr *h = (void *)answer;
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -162,7 +162,7 @@ static int family_of(const struct sy_addr *a)
 }
 
 /* false: the kernel has no way, or one by another interface. */
-static bool way_ask(const struct sy_addr *dst, struct sy_addr *hop, struct sy_addr *source)
+static bool route_query(const struct sy_addr *dst, struct sy_addr *hop, struct sy_addr *source)
 {
 	_Alignas(8) char answer[ANSWER];
 	struct request q = {.header = {.nlmsg_len = NLMSG_LENGTH(sizeof(struct rtmsg)),
@@ -174,7 +174,7 @@ static bool way_ask(const struct sy_addr *dst, struct sy_addr *hop, struct sy_ad
 
 	q.route.rtm_dst_len = (uint8_t)(len * 8);
 	put(&q, RTA_DST, bytes, len);
-	struct nlmsghdr *h = ask(&q, answer);
+	struct nlmsghdr *h = query(&q, answer);
 	if (!h || h->nlmsg_type != RTM_NEWROUTE)
 		return false;
 	struct rtmsg *r = NLMSG_DATA(h);
@@ -194,7 +194,7 @@ static bool way_ask(const struct sy_addr *dst, struct sy_addr *hop, struct sy_ad
 	return oif == route.ifindex && r->rtm_type == RTN_UNICAST;
 }
 
-static bool neighbour_ask(const struct sy_addr *hop, uint8_t mac[6])
+static bool neighbour_query(const struct sy_addr *hop, uint8_t mac[6])
 {
 	_Alignas(8) char answer[ANSWER];
 	struct request q = {
@@ -205,7 +205,7 @@ static bool neighbour_ask(const struct sy_addr *hop, uint8_t mac[6])
 	size_t len = sy_addr_to_bytes(hop, bytes);
 
 	put(&q, NDA_DST, bytes, len);
-	struct nlmsghdr *h = ask(&q, answer);
+	struct nlmsghdr *h = query(&q, answer);
 	if (!h || h->nlmsg_type != RTM_NEWNEIGH)
 		return false;
 	struct ndmsg *n = NLMSG_DATA(h);
@@ -222,9 +222,9 @@ static bool neighbour_ask(const struct sy_addr *hop, uint8_t mac[6])
 	return false;
 }
 
-static void neighbour_wake(const struct sy_addr *dst)
+static void neighbour_resolve(const struct sy_addr *dst)
 {
-	struct sy_stack_endpoint e = {*dst, htons(PORT_ASK)};
+	struct sy_stack_endpoint e = {*dst, htons(PORT_DISCARD)};
 	struct sockaddr_storage to;
 	socklen_t len = sizeof(to);
 	int fd = REAL(socket)(family_of(dst), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -244,37 +244,37 @@ static uint64_t addr_hash(const struct sy_addr *a)
 
 /* Are the routes copied as they are? Where they were too many, each of their changes would have all
  * of them read again: then the kernel is asked for a second. */
-static bool way_copied(void)
+static bool routes_are_copied(void)
 {
 	if (!route.fresh) {
 		uint64_t now = sy_clock_ns();
 		if (!route.plain && now - route.read_ns < READ_NS)
 			return false;
 		route.fresh = true;
-		route.plain = fib_read(route.ask);
+		route.plain = fib_read(route.query);
 		route.read_ns = now;
 	}
 	return true;
 }
 
-static bool way_find(const struct sy_addr *dst, struct sy_addr *hop)
+static bool hop_find(const struct sy_addr *dst, struct sy_addr *hop)
 {
 	struct sy_addr source;
 	int ifindex;
 
-	enum fib_answer answer = FIB_ASK;
-	if (way_copied())
+	enum fib_answer answer = FIB_UNKNOWN;
+	if (routes_are_copied())
 		answer = fib_find(dst, hop, &ifindex);
-	if (answer == FIB_ASK)
-		return way_ask(dst, hop, &source);
-	return answer == FIB_WAY && ifindex == route.ifindex;
+	if (answer == FIB_UNKNOWN)
+		return route_query(dst, hop, &source);
+	return answer == FIB_ROUTE && ifindex == route.ifindex;
 }
 
-static bool budget_left(struct budget *b, uint64_t now_ns, unsigned most, uint64_t per_ns)
+static bool budget_left(struct budget *b, uint64_t now_ns, unsigned max, uint64_t per_ns)
 {
 	if (now_ns - b->since_ns >= per_ns)
 		*b = (struct budget){.since_ns = now_ns};
-	return b->used < most;
+	return b->used < max;
 }
 
 /* The MAC address of a neighbour, by which `dst` is reached. A neighbour that was there keeps its
@@ -288,26 +288,26 @@ static const uint8_t *hop_mac(const struct sy_addr *addr, const struct sy_addr *
 	if (same && h->epoch == route.epoch)
 		return h->mac;
 	uint64_t now = sy_clock_ns();
-	if (!(same && found) && ((!found && now - h->asked_ns < AGAIN_NS) ||
-	                         !budget_left(&route.asks, now, ASKS, ASKS_NS)))
+	if (!(same && found) && ((!found && now - h->queried_ns < RETRY_NS) ||
+	                         !budget_left(&route.queries, now, QUERIES, QUERIES_NS)))
 		return NULL;
-	if (neighbour_ask(addr, mac)) {
+	if (neighbour_query(addr, mac)) {
 		*h = (struct hop){.addr = *addr, .epoch = route.epoch};
 		memcpy(h->mac, mac, sizeof(mac));
 		return h->mac;
 	}
-	route.asks.used++;
+	route.queries.used++;
 	if (same || !found) {
-		uint64_t wake_ns = same ? h->wake_ns : 0;
-		*h = (struct hop){.addr = *addr, .asked_ns = now, .wake_ns = wake_ns};
-		if (now - wake_ns < WAKE_NS)
+		uint64_t resolved_ns = same ? h->resolved_ns : 0;
+		*h = (struct hop){.addr = *addr, .queried_ns = now, .resolved_ns = resolved_ns};
+		if (now - resolved_ns < RESOLVE_NS)
 			return NULL;
 	}
-	if (budget_left(&route.wakes, now, WAKES, WAKES_NS)) {
-		route.wakes.used++;
+	if (budget_left(&route.resolves, now, RESOLVES, RESOLVES_NS)) {
+		route.resolves.used++;
 		if (sy_addr_equal(&h->addr, addr))
-			h->wake_ns = now;
-		neighbour_wake(dst);
+			h->resolved_ns = now;
+		neighbour_resolve(dst);
 	}
 	return NULL;
 }
@@ -319,7 +319,7 @@ const uint8_t *route_mac(const struct sy_addr *dst, bool *waits)
 
 	if (e->epoch == route.epoch && sy_addr_equal(&e->dst, dst))
 		return e->mac;
-	*waits = way_find(dst, &hop);
+	*waits = hop_find(dst, &hop);
 	const uint8_t *mac = *waits ? hop_mac(&hop, dst) : NULL;
 	if (!mac)
 		return NULL;
@@ -333,5 +333,5 @@ bool route_source(const struct sy_addr *dst, struct sy_addr *out)
 {
 	struct sy_addr hop;
 
-	return way_ask(dst, &hop, out);
+	return route_query(dst, &hop, out);
 }

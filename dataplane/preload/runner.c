@@ -18,12 +18,12 @@
 #include "real.h"
 
 #define HELPER_MS     10
-#define HELPER_TURNS  32           /* at most, one after the other */
+#define HELPER_POLLS  32           /* at most, one after the other */
 #define HELPER_GAP_NS 20000        /* between them, for the program's calls */
 #define DRAIN_NS      (1000 * MS)  /* at the end, since a peer has last taken something */
-#define DRAIN_MOST_NS (10000 * MS) /* in all: a successor waits for the queues */
+#define DRAIN_MAX_NS  (10000 * MS) /* in all: a successor waits for the queues */
 #define DRAIN_STEP_NS (100 * MS)   /* between looks */
-#define AGAIN_NS      (100 * MS)   /* asks for a queue again */
+#define RETRY_NS      (100 * MS)   /* asks for a queue again */
 #define LONG_NS       (10000 * MS) /* for which it has waited when it warns */
 
 struct runner runner = {.due_ns = NEVER};
@@ -33,13 +33,13 @@ static int link_fd = -1, large_fd = -1;
 /* ---- the thread that takes turns while the program computes ---------------------------------- */
 
 /* Returns whether the stack has more to send. */
-static bool helper_turn(bool again)
+static bool helper_poll(bool again)
 {
 	static uint64_t checked_ns;
 	uint64_t now = sy_clock_ns();
 	bool more = false, check = !again && now - checked_ns > HELPER_MS * MS;
 
-	if ((!again && !check && !watch_wants(now)) || !runner_trylock())
+	if ((!again && !check && !watchdog_is_due(now)) || !runner_trylock())
 		return false;
 	if (runner.stack) {
 		if (check) {
@@ -48,11 +48,11 @@ static bool helper_turn(bool again)
 			hooks_check();
 			serve_check();
 		}
-		if (watch_look())
-			runner_turn();
+		if (watchdog_check())
+			runner_poll();
 		again = again || now - runner.now_ns > HELPER_MS * MS;
 		if (again && (!runner.sleepers || runner.unsent)) {
-			runner_turn();
+			runner_poll();
 			more = runner.due_ns == 0;
 		}
 	}
@@ -65,8 +65,8 @@ static void *helper(void *arg)
 	const struct timespec gap = {.tv_nsec = HELPER_GAP_NS};
 
 	for (;;) {
-		watch_sleep(HELPER_MS * MS);
-		for (unsigned i = 0; i < HELPER_TURNS && helper_turn(i > 0); i++)
+		watchdog_sleep(HELPER_MS * MS);
+		for (unsigned i = 0; i < HELPER_POLLS && helper_poll(i > 0); i++)
 			nanosleep(&gap, NULL);
 	}
 	return NULL;
@@ -172,10 +172,10 @@ static void start_undo(int memory)
 		table_disown(memory);
 	for (unsigned i = 0; i < runner.rx; i++)
 		table_disown(runner.fd[i]);
-	gate_close();
+	wakeup_close();
 	table_disown(link_fd);
 	table_disown(large_fd);
-	handover_forget();
+	resteer_forget();
 	route_forget();
 	hooks_forget();
 	if (runner.stack)
@@ -205,7 +205,7 @@ static int start(struct message_answer *out)
 	runner.rx = c.queues;
 	memcpy(runner.fd, fd + 2, c.queues * sizeof(*fd));
 	if (c.workers > 1) {
-		handover_open(&c, fd[2 + c.queues], fd + 3 + c.queues);
+		resteer_open(&c, fd[2 + c.queues], fd + 3 + c.queues);
 		runner.fd[runner.rx++] = fd[2 + c.queues];
 		hooks += 1 + c.workers;
 	}
@@ -218,7 +218,7 @@ static int start(struct message_answer *out)
 		start_undo(fd[1]);
 		return rc;
 	}
-	rc = gate_open(runner.fd, runner.rx);
+	rc = wakeup_open(runner.fd, runner.rx);
 	if (!rc)
 		rc = route_open(c.ifindex);
 	if (!rc)
@@ -244,7 +244,7 @@ static int start(struct message_answer *out)
 /* A worker that ends leaves its queues to the next, as at a reload of nginx. */
 uint64_t runner_patience_ns(void)
 {
-	return runner.pending && runner.wanted ? AGAIN_NS : NEVER;
+	return runner.pending && runner.wanted ? RETRY_NS : NEVER;
 }
 
 /* This process serves them by Linux's sockets, as long as it has no queue: so do its siblings, then
@@ -262,11 +262,11 @@ static void listeners_announce(void)
 bool runner_starts(void)
 {
 	return !runner.stack &&
-	       (!runner.refused || (runner.pending && sy_clock_ns() - runner.now_ns >= AGAIN_NS));
+	       (!runner.refused || (runner.pending && sy_clock_ns() - runner.now_ns >= RETRY_NS));
 }
 
 /* A new worker that waits until an old one ends is usual when a program reloads. */
-static void waiting_tell(void)
+static void queue_wait_log(void)
 {
 	if (!runner.pending) {
 		runner.pending_ns = runner.now_ns;
@@ -297,7 +297,7 @@ int runner_start(void)
 	int code = errno, rc = supervisor_config() ? start(&c) : -ENOTSUP;
 	runner.now_ns = sy_clock_ns();
 	if (rc == -EBUSY)
-		waiting_tell();
+		queue_wait_log();
 	runner.pending = rc == -EBUSY;
 	listeners_announce();
 	if (rc && !runner.pending) /* Linux serves what this process listens to */
@@ -368,7 +368,7 @@ static int await(struct sock *s, uint32_t events, int extra_fd, struct handoff *
 
 	for (;;) {
 		if (!wait_posted(&wait) || !(sock_ready(s) & events))
-			runner_turn();
+			runner_poll();
 		if (sock_ready(s) & events || p[WAIT_OWN].revents || s->o.kind == OBJECT_PLAIN)
 			break;
 		if (is_past(deadline_ns)) {
@@ -426,11 +426,11 @@ static void drain(void)
 	}
 	relays_linger();
 	idle = sy_patience_begin(DRAIN_NS, DRAIN_STEP_NS);
-	all = sy_patience_begin(DRAIN_MOST_NS, DRAIN_STEP_NS);
+	all = sy_patience_begin(DRAIN_MAX_NS, DRAIN_STEP_NS);
 	sy_stack_usage(runner.stack, &use);
 	do {
 		taken = use.orphans_taken;
-		runner_turn();
+		runner_poll();
 		sy_stack_usage(runner.stack, &use);
 		if (use.orphans_taken != taken)
 			idle = sy_patience_begin(DRAIN_NS, DRAIN_STEP_NS);
@@ -445,7 +445,7 @@ static void drain(void)
 	runner.stack = NULL;
 	runner.refused = true;
 	runner_unlock();
-	signals_release(&signals);
+	signals_restore(&signals);
 }
 
 __attribute__((destructor)) static void at_exit(void)
@@ -467,11 +467,11 @@ LEAVE(_Exit)
 /* A signal handler may fork where it has interrupted the stack: the lock is the interrupted call's.
  */
 static __thread bool fork_locked;
-static bool bequeaths; /* the child is the heir (exec.c) */
+static bool child_inherits; /* the child is the heir (exec.c) */
 
 void runner_fork(void)
 {
-	if (bequeaths)
+	if (child_inherits)
 		return;
 	fork_locked = runner_lock();
 	if (fork_locked)
@@ -480,7 +480,7 @@ void runner_fork(void)
 
 static void fork_parent(void)
 {
-	if (bequeaths)
+	if (child_inherits)
 		return;
 	if (!fork_locked)
 		return;
@@ -491,13 +491,13 @@ static void fork_parent(void)
 /* The stack stays with the parent. Listeners are the child's as well; connections are not. */
 static void fork_child(void)
 {
-	if (bequeaths)
+	if (child_inherits)
 		return;
 	for (unsigned i = 0; i < runner.rx; i++)
 		table_disown(runner.fd[i]);
 	table_disown(link_fd);
 	table_disown(large_fd);
-	handover_forget();
+	resteer_forget();
 	hooks_forget();
 	outgoing_forget();
 	supervisor_forget();
@@ -527,10 +527,10 @@ void runner_forked(long pid)
 		fork_child();
 }
 
-void runner_bequeath(bool on)
+void runner_set_inherited(bool on)
 {
-	bequeaths = on;
-	device_bequeath(on);
+	child_inherits = on;
+	device_set_inherited(on);
 	sy_stack_set_inherited(runner.stack, on);
 }
 

@@ -6,16 +6,16 @@
  */
 #include "preload.h"
 
-#define BURST      64
-#define TURN_MAX   4  /* bursts */
-#define SORT_MAX   32 /* likewise, to be sorted: what is most urgent may come last */
-#define UNSENT_NS  (200 * (uint64_t)1000) /* and no longer, if one of them runs late */
-#define TURN_TAKES 8                      /* packets of those that are sorted */
+#define BURST             64
+#define BURSTS_MAX        4  /* bursts */
+#define SORTED_BURSTS_MAX 32 /* likewise, to be sorted: what is most urgent may come last */
+#define UNSENT_NS         (200 * (uint64_t)1000) /* and no longer, if one of them runs late */
+#define PROCESS_MAX       8                      /* packets of those that are sorted */
 
 /* Until when has all that came been given to the stack? */
 static uint64_t seen_ns(void)
 {
-	uint64_t queues = device_seen_ns(), inbox = handover_seen_ns();
+	uint64_t queues = device_seen_ns(), inbox = resteer_seen_ns();
 
 	return queues < inbox ? queues : inbox;
 }
@@ -44,32 +44,32 @@ static void send_burst(void)
 	runner.due_ns = outgoing_due(sy_stack_advance(runner.stack, runner.now_ns));
 }
 
-void runner_turn(void)
+void runner_poll(void)
 {
 	struct rte_mbuf *m[BURST];
-	unsigned count = BURST, most;
+	unsigned count = BURST, max;
 
 	if (!runner.stack)
 		return;
-	hooks_turn();
-	most = sy_stack_has_packet_hook(runner.stack) ? SORT_MAX : TURN_MAX;
+	hooks_poll();
+	max = sy_stack_has_packet_hook(runner.stack) ? SORTED_BURSTS_MAX : BURSTS_MAX;
 	runner.now_ns = sy_clock_ns();
-	timer_seen(runner.now_ns);
-	for (unsigned i = 0; i < most && count == BURST; i++) {
+	wakeup_timer_clear(runner.now_ns);
+	for (unsigned i = 0; i < max && count == BURST; i++) {
 		count = device_receive(m, BURST, runner.now_ns);
-		unsigned mine = handover_give(m, count);
+		unsigned mine = resteer_strays(m, count);
 		if (mine)
 			sy_stack_receive(runner.stack, m, mine, runner.now_ns);
 	}
-	count = handover_take(m, BURST, runner.now_ns);
+	count = resteer_receive(m, BURST, runner.now_ns);
 	if (count)
 		sy_stack_receive(runner.stack, m, count, runner.now_ns);
 	sy_stack_mark_seen(runner.stack, seen_ns());
-	sy_stack_process(runner.stack, TURN_TAKES, runner.now_ns);
+	sy_stack_process(runner.stack, PROCESS_MAX, runner.now_ns);
 	sy_stack_advance(runner.stack, runner.now_ns);
 	send_burst();
 	runner_events();
-	retired_turn();
+	retired_poll();
 }
 
 void runner_flush(void)

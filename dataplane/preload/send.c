@@ -8,10 +8,10 @@
 #include "preload.h"
 #include "real.h"
 
-#define POLL_NS   (100 * (uint64_t)1000) /* a program that tries in a loop gets packets so often */
-#define FILE_STEP 65536u
-#define PARTS     1024u /* UIO_MAXIOV: as many as Linux takes */
-#define LOOK      256   /* pieces of what is unread, for MSG_PEEK */
+#define POLL_NS      (100 * (uint64_t)1000) /* a program that tries in a loop gets packets so often */
+#define FILE_STEP    65536u
+#define PARTS        1024u /* UIO_MAXIOV: as many as Linux takes */
+#define PEEK_VECTORS 256   /* pieces of what is unread, for MSG_PEEK */
 
 static uint64_t deadline_of(uint64_t wait_ns)
 {
@@ -51,10 +51,10 @@ static bool parts_exist(const struct iovec *iov, size_t count, size_t bytes)
 /* ---- receive --------------------------------------------------------------------------------- */
 
 /* What is there now, and stays: up to that many pieces. MSG_TRUNC: how much it is. */
-static int64_t look(const struct sock *s, const struct iovec *to, size_t count, int flags)
+static int64_t peek(const struct sock *s, const struct iovec *to, size_t count, int flags)
 {
-	struct iovec from[LOOK];
-	int64_t left = sy_stack_peek_vectors(runner.stack, s->id, from, LOOK);
+	struct iovec from[PEEK_VECTORS];
+	int64_t left = sy_stack_peek_vectors(runner.stack, s->id, from, PEEK_VECTORS);
 	size_t done = 0, skip = 0;
 
 	if (left <= 0)
@@ -66,8 +66,8 @@ static int64_t look(const struct sock *s, const struct iovec *to, size_t count, 
 		return (size_t)left < done ? left : (int64_t)done;
 	}
 	for (size_t i = 0, k = 0; i < count && left > 0;) {
-		size_t room = to[i].iov_len - skip, some = from[k].iov_len;
-		some = some < room ? some : room;
+		size_t space = to[i].iov_len - skip, some = from[k].iov_len;
+		some = some < space ? some : space;
 		if (some > 0)
 			memcpy((char *)to[i].iov_base + skip, from[k].iov_base, some);
 		from[k].iov_base = (char *)from[k].iov_base + some;
@@ -85,7 +85,8 @@ static int64_t look(const struct sock *s, const struct iovec *to, size_t count, 
 }
 
 /* What is there now. */
-static int64_t take(struct sock *s, const struct iovec *iov, size_t count, size_t skip, int flags)
+static int64_t receive_available(struct sock *s, const struct iovec *iov, size_t count, size_t skip,
+                                 int flags)
 {
 	int64_t total = 0;
 
@@ -93,7 +94,7 @@ static int64_t take(struct sock *s, const struct iovec *iov, size_t count, size_
 	    !parts_exist(iov, count, skip + sy_stack_unread(runner.stack, s->id)))
 		return -EFAULT;
 	if (flags & MSG_PEEK)
-		return look(s, iov, count, flags);
+		return peek(s, iov, count, flags);
 	for (size_t i = 0; i < count; i++) {
 		if (skip >= iov[i].iov_len) {
 			skip -= iov[i].iov_len;
@@ -119,14 +120,14 @@ static int64_t take(struct sock *s, const struct iovec *iov, size_t count, size_
 }
 
 /* The same, after `got` bytes. The connection's error and its end belong to the next call: 0. */
-static int64_t take_more(struct sock *s, const struct iovec *iov, size_t count, size_t got,
-                         int flags)
+static int64_t receive_more(struct sock *s, const struct iovec *iov, size_t count, size_t got,
+                            int flags)
 {
 	const uint32_t over = SY_STACK_ERROR | SY_STACK_HANG_UP | SY_STACK_PEER_DONE;
 
 	if (got && !sy_stack_unread(runner.stack, s->id))
 		return sy_stack_ready(runner.stack, s->id) & over ? 0 : -EAGAIN;
-	return take(s, iov, count, got, flags);
+	return receive_available(s, iov, count, got, flags);
 }
 
 /* recv() of no bytes returns what stands in the way of some. */
@@ -156,7 +157,7 @@ static bool receiver_complete(struct handoff *h)
 
 	if (!sy_stack_unread(runner.stack, r->sock->id))
 		return false;
-	r->bytes = take(r->sock, r->iov, r->count, 0, 0);
+	r->bytes = receive_available(r->sock, r->iov, r->count, 0, 0);
 	return r->bytes > 0;
 }
 
@@ -189,10 +190,10 @@ static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t co
 	if (want == 0)
 		return receive_nothing(s, flags);
 	for (;;) {
-		int64_t n = take_more(s, iov, count, got, flags);
+		int64_t n = receive_more(s, iov, count, got, flags);
 		if (n == -EAGAIN && sy_clock_ns() - runner.now_ns > POLL_NS) {
-			runner_turn();
-			n = take_more(s, iov, count, got, flags);
+			runner_poll();
+			n = receive_more(s, iov, count, got, flags);
 		}
 		if (n > 0)
 			got += (size_t)n;
@@ -233,7 +234,7 @@ static ssize_t receive(int fd, const struct iovec *iov, size_t count, int flags)
 		runner_flush();
 		runner_unlock();
 	}
-	signals_release(&signals);
+	signals_restore(&signals);
 	return result(n);
 }
 
@@ -272,7 +273,7 @@ PRELOAD_EXPORT ssize_t recvfrom(int fd, void *bytes, size_t len, int flags, __SO
 }
 
 /* Descriptors that come with a message. */
-static void rights_take(struct msghdr *m)
+static void rights_receive(struct msghdr *m)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
@@ -294,7 +295,7 @@ PRELOAD_EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 	if (!s) {
 		ssize_t n = REAL(recvmsg)(fd, m, flags);
 		if (n >= 0 && m->msg_controllen)
-			rights_take(m);
+			rights_receive(m);
 		return n ? n : received(fd, n, m->msg_iovlen > 0 ? m->msg_iov->iov_len : 0);
 	}
 	if (!is_user_memory(m))
@@ -333,7 +334,8 @@ PRELOAD_EXPORT ssize_t readv(int fd, const struct iovec *iov, int count)
 /* ---- send ------------------------------------------------------------------------------------ */
 
 /* What finds a place now. */
-static int64_t give(struct sock *s, const struct iovec *iov, size_t count, size_t skip, int flags)
+static int64_t send_available(struct sock *s, const struct iovec *iov, size_t count, size_t skip,
+                              int flags)
 {
 	int how = (flags & MSG_MORE ? SY_STACK_MORE : 0) | (flags & MSG_OOB ? SY_STACK_OOB : 0);
 	int64_t total = 0;
@@ -372,12 +374,12 @@ static int64_t send_locked(struct sock *s, const struct iovec *iov, size_t count
 	for (size_t i = 0; i < count; i++)
 		want += iov[i].iov_len;
 	if (!parts_exist(iov, count, want)) {
-		int64_t n = give(s, NULL, 0, 0, flags);
+		int64_t n = send_available(s, NULL, 0, 0, flags);
 		return n < 0 ? n : -EFAULT;
 	}
 	/* After some bytes the connection's error belongs to the next call. */
 	do {
-		int64_t n = give(s, iov, count, done, flags);
+		int64_t n = send_available(s, iov, count, done, flags);
 		if (n < 0 && n != -EAGAIN)
 			return done ? (int64_t)done : n;
 		done += n > 0 ? (size_t)n : 0;
@@ -408,7 +410,7 @@ static ssize_t deliver(int fd, const struct iovec *iov, size_t count, int flags)
 	n = s ? send_locked(s, iov, count, flags, &signals) : -EBADF;
 	runner_flush();
 	runner_unlock();
-	signals_release(&signals);
+	signals_restore(&signals);
 	if (n == -EPIPE && !(flags & MSG_NOSIGNAL))
 		pthread_kill(pthread_self(), SIGPIPE);
 	return result(n);
@@ -436,7 +438,7 @@ PRELOAD_EXPORT ssize_t sendto(int fd, const void *bytes, size_t len, int flags,
 }
 
 /* Descriptors that go to another process: connections of the stack are this one's. */
-static void rights_give(const struct msghdr *message)
+static void rights_send(const struct msghdr *message)
 {
 	struct msghdr m = *message;
 
@@ -460,7 +462,7 @@ PRELOAD_EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 
 	if (!s) {
 		if (m && m->msg_controllen)
-			rights_give(m);
+			rights_send(m);
 		if (!(flags & MSG_FASTOPEN) || !m ||
 		    !connect_is_due(fd, m->msg_name, m->msg_namelen))
 			return REAL(sendmsg)(fd, m, flags);
@@ -567,7 +569,7 @@ PRELOAD_EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 		*offset += n;
 	else if (n > 0)
 		lseek(in, n, SEEK_CUR);
-	signals_release(&signals);
+	signals_restore(&signals);
 	if (n == -EPIPE)
 		pthread_kill(pthread_self(), SIGPIPE);
 	return result(n);
@@ -588,29 +590,29 @@ PRELOAD_EXPORT ssize_t splice(int in, off64_t *in_at, int out, off64_t *out_at, 
 
 /* ---- the checked variants of the C library (_FORTIFY_SOURCE) --------------------------------- */
 
-PRELOAD_EXPORT ssize_t __read_chk(int fd, void *bytes, size_t len, size_t room);
-PRELOAD_EXPORT ssize_t __recv_chk(int fd, void *bytes, size_t len, size_t room, int flags);
-PRELOAD_EXPORT ssize_t __recvfrom_chk(int fd, void *bytes, size_t len, size_t room, int flags,
+PRELOAD_EXPORT ssize_t __read_chk(int fd, void *bytes, size_t len, size_t space);
+PRELOAD_EXPORT ssize_t __recv_chk(int fd, void *bytes, size_t len, size_t space, int flags);
+PRELOAD_EXPORT ssize_t __recvfrom_chk(int fd, void *bytes, size_t len, size_t space, int flags,
                                       __SOCKADDR_ARG from, socklen_t *from_len);
 
-ssize_t __read_chk(int fd, void *bytes, size_t len, size_t room)
+ssize_t __read_chk(int fd, void *bytes, size_t len, size_t space)
 {
-	if (len > room)
+	if (len > space)
 		abort();
 	return read(fd, bytes, len);
 }
 
-ssize_t __recv_chk(int fd, void *bytes, size_t len, size_t room, int flags)
+ssize_t __recv_chk(int fd, void *bytes, size_t len, size_t space, int flags)
 {
-	if (len > room)
+	if (len > space)
 		abort();
 	return recv(fd, bytes, len, flags);
 }
 
-ssize_t __recvfrom_chk(int fd, void *bytes, size_t len, size_t room, int flags, __SOCKADDR_ARG from,
-                       socklen_t *from_len)
+ssize_t __recvfrom_chk(int fd, void *bytes, size_t len, size_t space, int flags,
+                       __SOCKADDR_ARG from, socklen_t *from_len)
 {
-	if (len > room)
+	if (len > space)
 		abort();
 	return recvfrom(fd, bytes, len, flags, from, from_len);
 }

@@ -21,7 +21,7 @@
 /* The same for a program that computes, or waits for a core. */
 #define UNACCEPTED_BUSY_NS (10000 * MS)
 /* A look that comes later than this was delayed by the host, and so was the program. */
-#define LOOK_MAX_NS (2 * MESSAGE_BEAT_MS * MS)
+#define CHECK_MAX_NS (2 * MESSAGE_HEARTBEAT_MS * MS)
 /* The program computes if its threads get more than this part of a core. */
 #define COMPUTES 10
 /* For the end of handshakes, in a process that a signal ends. */
@@ -129,7 +129,7 @@ void serve_killed(void)
 		if (!use.half_open)
 			break;
 		nanosleep(&gap, NULL);
-		runner_turn();
+		runner_poll();
 	}
 }
 
@@ -267,13 +267,13 @@ void serve_check(void)
 	uint64_t now_ns = sy_clock_ns(), passed_ns = now_ns - last_ns;
 	bool computed;
 
-	if (passed_ns < MESSAGE_BEAT_MS * MS)
+	if (passed_ns < MESSAGE_HEARTBEAT_MS * MS)
 		return;
-	supervisor_beat();
+	supervisor_heartbeat();
 	computed = program_has_computed(passed_ns);
 	last_ns = now_ns;
-	if (passed_ns > LOOK_MAX_NS)
-		passed_ns = LOOK_MAX_NS;
+	if (passed_ns > CHECK_MAX_NS)
+		passed_ns = CHECK_MAX_NS;
 	for (struct sock *s = listeners; s; s = s->next_listener)
 		unaccepted_find(s, passed_ns, computed ? 0 : passed_ns);
 }

@@ -27,50 +27,50 @@ void signals_all(sigset_t *out)
 		sigdelset(out, faults[i]);
 }
 
-void signals_hold(struct signals *s)
+void signals_block(struct signals *s)
 {
-	sigset_t held;
+	sigset_t blocked;
 
-	if (s->held)
+	if (s->blocked)
 		return;
-	signals_all(&held);
-	pthread_sigmask(SIG_BLOCK, &held, &s->program);
+	signals_all(&blocked);
+	pthread_sigmask(SIG_BLOCK, &blocked, &s->program);
 	signals_deferred(&s->program); /* if one has come inside, all are blocked already */
-	s->held = true;
+	s->blocked = true;
 }
 
-const sigset_t *signals_admitted(const struct signals *s)
+const sigset_t *signals_sleep_mask(const struct signals *s)
 {
-	return s->asked || !s->held ? s->asked : &s->program;
+	return s->requested || !s->blocked ? s->requested : &s->program;
 }
 
-bool signals_come(const struct signals *s)
+bool signals_deliver_pending(const struct signals *s)
 {
 	const struct timespec none = {0};
 
-	return REAL(ppoll)(NULL, 0, &none, signals_admitted(s)) < 0 && errno == EINTR;
+	return REAL(ppoll)(NULL, 0, &none, signals_sleep_mask(s)) < 0 && errno == EINTR;
 }
 
-int signals_epoll(const struct signals *s, int epfd, struct epoll_event *e, int most, int ms)
+int signals_epoll(const struct signals *s, int epfd, struct epoll_event *e, int max, int ms)
 {
 	struct pollfd p = {.fd = epfd, .events = POLLIN};
 	struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
 	int n;
 
-	if (!s->held)
-		return REAL(epoll_pwait)(epfd, e, most, ms, signals_admitted(s));
+	if (!s->blocked)
+		return REAL(epoll_pwait)(epfd, e, max, ms, signals_sleep_mask(s));
 	/* A signal that is ignored is kept while it is held. epoll_pwait(2) would end when it
 	 * admits one; ppoll(2) goes on. */
-	n = REAL(ppoll)(&p, 1, ms < 0 ? NULL : &t, signals_admitted(s));
-	return n > 0 ? REAL(epoll_pwait)(epfd, e, most, 0, NULL) : n;
+	n = REAL(ppoll)(&p, 1, ms < 0 ? NULL : &t, signals_sleep_mask(s));
+	return n > 0 ? REAL(epoll_pwait)(epfd, e, max, 0, NULL) : n;
 }
 
-void signals_release(struct signals *s)
+void signals_restore(struct signals *s)
 {
 	int code = errno;
 
-	if (s->held)
+	if (s->blocked)
 		pthread_sigmask(SIG_SETMASK, &s->program, NULL);
-	s->held = false;
+	s->blocked = false;
 	errno = code;
 }

@@ -75,7 +75,7 @@ static bool children_reap(pid_t *program, int *status)
 }
 
 /* The program has become a daemon: signals go to its first process that is left. */
-static pid_t heir_find(void)
+static pid_t child_find(void)
 {
 	char path[64];
 	pid_t pid = 0;
@@ -91,7 +91,7 @@ static pid_t heir_find(void)
 
 /* A terminal's keys signal its whole group: the program has got that already. A terminal that goes
  * away tells the session's leader only, which may be this process. */
-static bool has_got(pid_t to, const struct signalfd_siginfo *s)
+static bool is_signalled_already(pid_t to, const struct signalfd_siginfo *s)
 {
 	return s->ssi_code == SI_KERNEL && s->ssi_signo != SIGHUP && getpgid(to) == getpgrp();
 }
@@ -103,7 +103,7 @@ static int run(struct supervisor *sv, pid_t program, int signals)
 	int status = 0;
 
 	for (;;) {
-		unsigned n = supervisor_peers(sv, p);
+		unsigned n = supervisor_poll_fill(sv, p);
 		p[n] = (struct pollfd){.fd = signals, .events = POLLIN};
 		if (poll(p, n + 1, supervisor_wait_ms()) < 0 && errno != EINTR)
 			return 1;
@@ -112,8 +112,8 @@ static int run(struct supervisor *sv, pid_t program, int signals)
 		if (!p[n].revents || read(signals, &s, sizeof(s)) != sizeof(s))
 			continue;
 		if (s.ssi_signo != SIGCHLD) {
-			pid_t to = program > 0 ? program : heir_find();
-			if (to > 0 && !has_got(to, &s))
+			pid_t to = program > 0 ? program : child_find();
+			if (to > 0 && !is_signalled_already(to, &s))
 				kill(to, (int)s.ssi_signo);
 		} else if (!children_reap(&program, &status)) {
 			return status;

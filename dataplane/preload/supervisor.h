@@ -68,15 +68,15 @@ struct peer {
 	int fd;      /* 0: free */
 	int process; /* a pidfd */
 	pid_t pid;
-	uid_t uid;        /* when it connected */
-	bool warned;      /* of a port that it may not have */
-	bool known;       /* it has told the secret */
-	bool waits;       /* for a queue */
-	bool bound;       /* its stack gets packets */
-	bool stalled;     /* and does not run */
-	uint64_t beat_ns; /* when it last did */
-	uint64_t request; /* the number of its last one; at first its connection's */
-	int worker;       /* -1: none */
+	uid_t uid;             /* when it connected */
+	bool warned;           /* of a port that it may not have */
+	bool known;            /* it has told the secret */
+	bool waits;            /* for a queue */
+	bool bound;            /* its stack gets packets */
+	bool stalled;          /* and does not run */
+	uint64_t heartbeat_ns; /* when it last did */
+	uint64_t request;      /* the number of its last one; at first its connection's */
+	int worker;            /* -1: none */
 	struct packets packets;
 	bool binds;                     /* START has no answer yet: a queue is not free */
 	struct sy_patience patience;    /* for that */
@@ -96,8 +96,8 @@ int port_yield(struct supervisor *sv, struct peer *p, const struct port *port);
 void ports_steer(struct supervisor *sv, const struct peer *p);
 /* Does a process wait there for connections? */
 bool port_is_served(const struct port *port);
-/* Looks for ports at which Linux has no connection any more. Each MESSAGE_BEAT_MS. */
-void ports_look(struct supervisor *sv, uint64_t now_ns);
+/* Looks for ports at which Linux has no connection any more. Each MESSAGE_HEARTBEAT_MS. */
+void ports_check(struct supervisor *sv, uint64_t now_ns);
 
 /* Does the process listen there, or did it, as a worker that still has connections? */
 bool port_is_of(const struct peer *p, const struct sy_addr *addr, uint16_t port);
@@ -116,7 +116,7 @@ int repair_add(struct supervisor *sv, const struct peer *p, const struct message
                const struct message_connection *c, const uint8_t *unread);
 /* fd: an accepted ticket, or -1. Returns the socket of its connection, and ends the ticket. Fails
  * with -ENOENT if it is none. */
-int repair_take(const struct supervisor *sv, const struct peer *p, int fd);
+int repair_redeem(const struct supervisor *sv, const struct peer *p, int fd);
 
 /* Workers (supervisor_workers.c). */
 /* Both fail with -EINPROGRESS if a queue is not free yet: call worker_bind() later. */
@@ -134,7 +134,7 @@ int supervisor_listen_open(struct supervisor *sv, struct sy_error *err);
  * listener.
  */
 struct pollfd;
-unsigned supervisor_peers(struct supervisor *sv, struct pollfd *p);
+unsigned supervisor_poll_fill(struct supervisor *sv, struct pollfd *p);
 /* The timeout of that poll(). */
 int supervisor_wait_ms(void);
 void supervisor_serve(struct supervisor *sv, const struct pollfd *p, unsigned count);

@@ -9,7 +9,7 @@
 #include "preload.h"
 #include "real.h"
 
-#define AGAIN_NS (1000 * MS) /* a process without a slot connects again */
+#define RETRY_NS (1000 * MS) /* a process without a slot connects again */
 
 static int connection = -1;
 static bool unreachable;
@@ -77,10 +77,10 @@ static int supervisor_connect(void)
 	return 0;
 }
 
-static uint32_t fds_due(enum message_type type, const struct message_answer *a)
+static uint32_t fds_expected(enum message_type type, const struct message_answer *a)
 {
 	if (type != MESSAGE_START)
-		return type == MESSAGE_TAKE;
+		return type == MESSAGE_REDEEM;
 	return 2 + a->queues + (a->workers > 1 ? 1 + a->workers : 0) + 2 + !!a->large;
 }
 
@@ -92,13 +92,13 @@ static int answer_check(enum message_type type, const struct message_answer *a, 
 	    a->worker >= a->workers || a->addresses > MESSAGE_ADDRESSES ||
 	    a->ports > MESSAGE_PORTS || (m->msg_flags & (MSG_CTRUNC | MSG_TRUNC)))
 		return -EPROTO;
-	for (uint32_t i = 0; fd && !a->rc && i < fds_due(type, a); i++)
+	for (uint32_t i = 0; fd && !a->rc && i < fds_expected(type, a); i++)
 		if (fd[i] < 0)
 			return -EPROTO;
 	return a->rc;
 }
 
-static void fds_take(struct msghdr *m, int *fd)
+static void fds_receive(struct msghdr *m, int *fd)
 {
 	struct cmsghdr *c = CMSG_FIRSTHDR(m);
 
@@ -159,7 +159,7 @@ static int call_once(struct message_request *q, const struct load *load, struct 
 	if (n != sizeof(*a))
 		return n < 0 ? -errno : -EPIPE;
 	if (fd)
-		fds_take(&m, fd);
+		fds_receive(&m, fd);
 	rc = answer_check(q->type, a, fd, &m);
 	for (unsigned i = 0; rc && fd && i < MESSAGE_FDS; i++)
 		if (fd[i] >= 0)
@@ -212,7 +212,7 @@ const struct message_answer *supervisor_config(void)
 		asked = true; /* what it calls may come here */
 		int rc = call(&q, &config);
 		asked = rc != -EUSERS;
-		again_ns = sy_clock_ns() + AGAIN_NS;
+		again_ns = sy_clock_ns() + RETRY_NS;
 		if (rc)
 			config.addresses = 0;
 		else
@@ -243,7 +243,7 @@ int supervisor_start(struct message_answer *out, int fd[MESSAGE_FDS])
 	struct message_request q = {.type = MESSAGE_START};
 	int rc = call_with(&q, &no_load, out, fd);
 
-	for (uint32_t i = 0; !rc && i < fds_due(q.type, out); i++)
+	for (uint32_t i = 0; !rc && i < fds_expected(q.type, out); i++)
 		fd[i] = table_own(fd[i]);
 	return rc == -EUSERS ? -EBUSY : rc;
 }
@@ -280,9 +280,9 @@ int supervisor_yield(const struct sock *s, bool passes)
 }
 
 /* There is no answer. A supervisor that is busy is sent the next one. */
-void supervisor_beat(void)
+void supervisor_heartbeat(void)
 {
-	struct message_request q = {.type = MESSAGE_BEAT};
+	struct message_request q = {.type = MESSAGE_HEARTBEAT};
 
 	if (connection >= 0)
 		request_send(&q, &no_load, MSG_DONTWAIT);
@@ -324,9 +324,9 @@ int supervisor_export(const struct sy_stack_export *e, bool v6, void *unread)
 	return call_with(&q, &load, &a, NULL);
 }
 
-int supervisor_take(int ticket)
+int supervisor_redeem(int ticket)
 {
-	struct message_request q = {.type = MESSAGE_TAKE};
+	struct message_request q = {.type = MESSAGE_REDEEM};
 	const struct load load = {.fd = ticket};
 	struct message_answer a;
 	int fd[MESSAGE_FDS], rc = call_with(&q, &load, &a, fd);

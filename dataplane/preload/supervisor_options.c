@@ -12,12 +12,12 @@
 
 #include "supervisor.h"
 
-static int number_parse(const char *text, unsigned long least, unsigned long most, uint32_t *out)
+static int number_parse(const char *text, unsigned long min, unsigned long max, uint32_t *out)
 {
 	char *end;
 	unsigned long n = strtoul(text, &end, 10);
 
-	if (end == text || *end || n < least || n > most)
+	if (end == text || *end || n < min || n > max)
 		return -EINVAL;
 	*out = (uint32_t)n;
 	return 0;
@@ -170,7 +170,7 @@ int supervisor_options_parse(int argc, char **argv, struct supervisor_options *o
 			rc = number_parse(optarg, 16, 4000000, &c->connections);
 			break;
 		case 'r':
-			rc = number_parse(optarg, MESSAGE_RING_LEAST, MESSAGE_RING_MOST, &c->ring);
+			rc = number_parse(optarg, MESSAGE_RING_MIN, MESSAGE_RING_MAX, &c->ring);
 			rc = rc ? rc : c->ring & (c->ring - 1) ? -EINVAL : 0;
 			break;
 		case 't':

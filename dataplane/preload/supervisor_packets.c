@@ -60,8 +60,8 @@ static void *memory_make(struct packets *p, uint64_t bytes)
 static int socket_open(int *out, void *memory, const struct message_answer *a)
 {
 	struct xdp_umem_reg umem = {.addr = (uintptr_t)memory,
-	                            .len = a->bytes,
-	                            .chunk_size = a->room,
+	                            .len = a->memory_bytes,
+	                            .chunk_size = a->chunk_bytes,
 	                            .flags = XDP_UMEM_UNALIGNED_CHUNK_FLAG};
 	const uint32_t tx = MESSAGE_TX_RING;
 	const struct {
@@ -119,11 +119,11 @@ static int sockets_unbind(struct packets *p, const struct message_answer *a)
 	       "themselves, and can bind them to other interfaces");
 	can_bind = false;
 	sockets_close(p);
-	void *memory = memory_map(p->memory, a->bytes);
+	void *memory = memory_map(p->memory, a->memory_bytes);
 	if (memory == MAP_FAILED)
 		return -errno;
 	int rc = sockets_open(p, memory, a);
-	munmap(memory, a->bytes);
+	munmap(memory, a->memory_bytes);
 	return rc;
 }
 
@@ -149,21 +149,22 @@ int packets_bind(struct packets *p, struct message_answer *a)
 int packets_open(struct packets *p, struct message_answer *a)
 {
 	/* The rings of each queue, half as many again for what waits, and some for the stack. */
-	uint64_t least;
+	uint64_t min;
 
-	a->room = a->mtu <= sy_xsk_mtu_max(SY_XSK_SMALL_CHUNK) ? SY_XSK_SMALL_CHUNK
-	                                                       : SY_XSK_LARGE_CHUNK;
-	least = (a->queues * (a->ring + a->ring / 2) + 1024ul) * (a->room + BUFFER_MORE);
-	a->bytes = (uint64_t)a->memory_mb << 20;
-	a->bytes = ((a->bytes > least ? a->bytes : least) + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+	a->chunk_bytes = a->mtu <= sy_xsk_mtu_max(SY_XSK_SMALL_CHUNK) ? SY_XSK_SMALL_CHUNK
+	                                                              : SY_XSK_LARGE_CHUNK;
+	min = (a->queues * (a->ring + a->ring / 2) + 1024ul) * (a->chunk_bytes + BUFFER_MORE);
+	a->memory_bytes = (uint64_t)a->memory_mb << 20;
+	a->memory_bytes = ((a->memory_bytes > min ? a->memory_bytes : min) + HUGE_PAGE - 1) &
+	                  ~(HUGE_PAGE - 1);
 	p->large = -1;
-	void *memory = memory_make(p, a->bytes);
+	void *memory = memory_make(p, a->memory_bytes);
 	if (memory == MAP_FAILED) {
 		packets_release(p);
 		return -ENOMEM;
 	}
 	int rc = sockets_open(p, memory, a);
-	munmap(memory, a->bytes);
+	munmap(memory, a->memory_bytes);
 	if (!rc && a->large) {
 		p->large = sy_large_socket(a->ifindex);
 		rc = p->large < 0 ? p->large : 0;

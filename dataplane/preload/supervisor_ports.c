@@ -29,7 +29,7 @@ struct steered {
 	struct sy_addr addr;
 	uint16_t port;
 	struct steer_port to;
-	uint64_t look_ns, pause_ns; /* when to look whether Linux still has connections there */
+	uint64_t check_ns, pause_ns; /* when to look whether Linux still has connections there */
 };
 
 static struct steered steered[STEER_SERVED];
@@ -139,7 +139,7 @@ static int addr_steer(struct supervisor *sv, const struct sy_addr *addr, uint16_
 	}
 	at->to = to;
 	at->pause_ns = SECOND;
-	at->look_ns = sy_clock_ns() + at->pause_ns;
+	at->check_ns = sy_clock_ns() + at->pause_ns;
 	return steer_port(sv->steer, addr, port, &at->to);
 }
 
@@ -214,11 +214,11 @@ static bool linux_has(const struct steered *at, uint8_t family)
 
 /* Once all queues' workers listen, Linux gets no more connections: when it has none, its table need
  * not be looked up for each segment. */
-void ports_look(struct supervisor *sv, uint64_t now_ns)
+void ports_check(struct supervisor *sv, uint64_t now_ns)
 {
 	for (unsigned i = 0; i < steered_count; i++) {
 		struct steered *at = &steered[i];
-		if (!at->to.shared || at->to.stack != queues_all(sv) || now_ns < at->look_ns)
+		if (!at->to.shared || at->to.stack != queues_all(sv) || now_ns < at->check_ns)
 			continue;
 		if (!linux_has(at, sy_addr_is_v4(&at->addr) ? AF_INET : AF_INET6) &&
 		    !(sy_addr_is_v4(&at->addr) && linux_has(at, AF_INET6))) {
@@ -226,7 +226,7 @@ void ports_look(struct supervisor *sv, uint64_t now_ns)
 			steer_port(sv->steer, &at->addr, at->port, &at->to);
 		}
 		at->pause_ns = at->pause_ns < PAUSE_MAX ? at->pause_ns * 2 : PAUSE_MAX;
-		at->look_ns = now_ns + at->pause_ns;
+		at->check_ns = now_ns + at->pause_ns;
 	}
 }
 
@@ -376,7 +376,7 @@ int port_share(struct supervisor *sv, const struct sy_addr *addr, uint16_t port)
 	if (!at)
 		return -ENOENT;
 	at->pause_ns = SECOND;
-	at->look_ns = sy_clock_ns() + at->pause_ns;
+	at->check_ns = sy_clock_ns() + at->pause_ns;
 	if (at->to.shared)
 		return 0;
 	at->to.shared = 1;

@@ -328,7 +328,7 @@ static struct waiting *ticket_find(const struct supervisor *sv, int fd)
 	return NULL;
 }
 
-int repair_take(const struct supervisor *sv, const struct peer *p, int fd)
+int repair_redeem(const struct supervisor *sv, const struct peer *p, int fd)
 {
 	struct waiting *w = ticket_find(sv, fd);
 	int connection;

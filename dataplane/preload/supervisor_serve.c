@@ -76,7 +76,8 @@ struct received {
 };
 
 /* *give: a descriptor for the answer. */
-static int request_do(struct supervisor *sv, struct peer *p, const struct received *r, int *give)
+static int request_do(struct supervisor *sv, struct peer *p, const struct received *r,
+                      int *attached)
 {
 	const struct message_request *q = &r->q;
 	const struct port port = {
@@ -103,16 +104,16 @@ static int request_do(struct supervisor *sv, struct peer *p, const struct receiv
 		return port_listen(sv, p, &port, q->type == MESSAGE_LISTEN, r->fd);
 	case MESSAGE_YIELD:
 		return port_yield(sv, p, &port);
-	case MESSAGE_BEAT:
-		p->beat_ns = sy_clock_ns();
+	case MESSAGE_HEARTBEAT:
+		p->heartbeat_ns = sy_clock_ns();
 		return 0;
 	case MESSAGE_MOVE:
 		return peer_move(p, r->pid);
 	case MESSAGE_EXPORT:
 		return repair_add(sv, p, q, &r->connection, r->unread);
-	case MESSAGE_TAKE:
-		*give = repair_take(sv, p, r->fd);
-		return *give < 0 ? *give : 0;
+	case MESSAGE_REDEEM:
+		*attached = repair_redeem(sv, p, r->fd);
+		return *attached < 0 ? *attached : 0;
 	}
 	return -EPROTO;
 }
@@ -139,15 +140,15 @@ static unsigned worker_fds(const struct supervisor *sv, const struct peer *p,
 
 /* give: a descriptor that it brings, or -1. */
 static int answer_send(struct supervisor *sv, struct peer *p, const struct message_answer *a,
-                       int give)
+                       int attached)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(MESSAGE_FDS * sizeof(int))] = {0};
 	struct iovec iov = {(void *)a, sizeof(*a)};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
 	int fd[MESSAGE_FDS];
 
-	fd[0] = give;
-	size_t len = (a->queues ? worker_fds(sv, p, a, fd) : give >= 0) * sizeof(int);
+	fd[0] = attached;
+	size_t len = (a->queues ? worker_fds(sv, p, a, fd) : attached >= 0) * sizeof(int);
 	if (len) {
 		m.msg_control = control;
 		m.msg_controllen = CMSG_SPACE(len);
@@ -215,22 +216,22 @@ static bool is_complete(const struct received *r, ssize_t n)
 }
 
 /* rc: of the request. START has an answer of its own. give: as of answer_send(). */
-static void peer_answer(struct supervisor *sv, struct peer *p, int rc, bool start, int give)
+static void peer_answer(struct supervisor *sv, struct peer *p, int rc, bool start, int attached)
 {
 	struct message_answer a = start && !rc ? p->answer : sv->options.config;
 
 	a.rc = rc;
-	if (answer_send(sv, p, &a, give))
+	if (answer_send(sv, p, &a, attached))
 		peer_end(sv, p);
-	if (give >= 0)
-		close(give);
+	if (attached >= 0)
+		close(attached);
 }
 
 static void peer_serve(struct supervisor *sv, struct peer *p)
 {
 	static struct received r;
 	ssize_t n = request_receive(p, &r);
-	int give = -1, rc;
+	int attached = -1, rc;
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
@@ -242,11 +243,11 @@ static void peer_serve(struct supervisor *sv, struct peer *p)
 	}
 	p->known = true;
 	p->request = ++requests;
-	rc = request_do(sv, p, &r, &give);
+	rc = request_do(sv, p, &r, &attached);
 	if (r.fd >= 0)
 		close(r.fd);
-	if (rc != -EINPROGRESS && r.q.type != MESSAGE_BEAT)
-		peer_answer(sv, p, rc, r.q.type == MESSAGE_START, give);
+	if (rc != -EINPROGRESS && r.q.type != MESSAGE_HEARTBEAT)
+		peer_answer(sv, p, rc, r.q.type == MESSAGE_START, attached);
 }
 
 static void binds_continue(struct supervisor *sv)
@@ -297,7 +298,7 @@ static struct peer *peer_free(void)
 	return NULL;
 }
 
-static struct peer *peer_longest_silent(void)
+static struct peer *peer_least_recent(void)
 {
 	struct peer *found = NULL;
 
@@ -316,7 +317,7 @@ static struct peer *peer_slot(struct supervisor *sv, pid_t pid)
 	if (!p)
 		p = peer_free();
 	if (!p)
-		p = peer_longest_silent();
+		p = peer_least_recent();
 	if (!p && !warned)
 		sy_log(SY_LOG_WARN, "run",
 		       "%u processes of the program are workers or have ports, as many as are "
@@ -356,7 +357,7 @@ static void peer_accept(struct supervisor *sv)
 	p->uid = who.uid;
 }
 
-unsigned supervisor_peers(struct supervisor *sv, struct pollfd *p)
+unsigned supervisor_poll_fill(struct supervisor *sv, struct pollfd *p)
 {
 	unsigned n = 0;
 

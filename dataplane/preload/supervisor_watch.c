@@ -6,10 +6,10 @@
 
 #include "supervisor.h"
 
-#define MS         UINT64_C(1000000)
-#define PATIENCE   (1000 * MS) /* as long as a port may be without a process that serves it */
-#define NOTE_STILL 2           /* of the registry; the first two are supervisor_serve.c's */
-#define NOTE_PORTS 3
+#define MS           UINT64_C(1000000)
+#define PATIENCE     (1000 * MS) /* as long as a port may be without a process that serves it */
+#define NOTE_STALLED 2           /* of the registry; the first two are supervisor_serve.c's */
+#define NOTE_PORTS   3
 
 /* A list in a note: what does not fit is left out. */
 struct list {
@@ -43,7 +43,7 @@ static void stalls_find(struct supervisor *sv, uint64_t now_ns)
 		struct peer *p = &peer[i];
 		if (!p->fd || !p->bound)
 			continue;
-		bool stalled = now_ns - p->beat_ns >= PATIENCE;
+		bool stalled = now_ns - p->heartbeat_ns >= PATIENCE;
 		if (stalled && !p->stalled)
 			sy_log(SY_LOG_WARN, "run",
 			       "pid %d has stood still for a second: Linux takes the new "
@@ -60,7 +60,7 @@ static void stalls_find(struct supervisor *sv, uint64_t now_ns)
 		snprintf(text, sizeof(text),
 		         "stopped, and served by nobody but Linux until they go on: pid %s",
 		         pids.text);
-	sy_hook_registry_note(sv->hooks, NOTE_STILL, text);
+	sy_hook_registry_note(sv->hooks, NOTE_STALLED, text);
 }
 
 /* ---- ports without a process that waits there ------------------------------------------------ */
@@ -128,7 +128,7 @@ int supervisor_watch_ms(void)
 {
 	for (unsigned i = 0; i < SUPERVISOR_PEERS; i++)
 		if (peer[i].fd && (peer[i].bound || peer[i].ports))
-			return MESSAGE_BEAT_MS;
+			return MESSAGE_HEARTBEAT_MS;
 	return -1;
 }
 
@@ -139,8 +139,8 @@ void supervisor_watch(struct supervisor *sv)
 
 	if (now_ns < next_ns)
 		return;
-	next_ns = now_ns + MESSAGE_BEAT_MS * MS;
+	next_ns = now_ns + MESSAGE_HEARTBEAT_MS * MS;
 	stalls_find(sv, now_ns);
 	unserved_find(sv, now_ns);
-	ports_look(sv, now_ns);
+	ports_check(sv, now_ns);
 }

@@ -94,7 +94,7 @@ int worker_bound(struct supervisor *sv, struct peer *p)
 	}
 	packets_close(&p->packets);
 	p->bound = !rc;
-	p->beat_ns = sy_clock_ns();
+	p->heartbeat_ns = sy_clock_ns();
 	ports_steer(sv, p);
 	return rc;
 }

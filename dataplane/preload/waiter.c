@@ -24,11 +24,11 @@
 #include "real.h"
 #include "wakeup.h"
 
-#define WAKES        64
-#define QUICK_NS     (100 * (uint64_t)1000) /* a thread that was away for less will be again */
-#define ALONE        4                      /* returns in a row: packets are for this thread */
-#define QUICK_MOST   16                     /* of its last returns or so */
-#define QUICK_ENOUGH 12
+#define WAKES     64
+#define QUICK_NS  (100 * (uint64_t)1000) /* a thread that was away for less will be again */
+#define ALONE     4                      /* returns in a row: packets are for this thread */
+#define QUICK_MAX 16                     /* of its last returns or so */
+#define QUICK_MIN 12
 /* A waiter and what its thread waits for. */
 struct link {
 	struct waiter *waiter;
@@ -44,7 +44,7 @@ struct waiter {
 	bool asleep;      /* its thread has released the lock to sleep */
 	bool parked;      /* at `sem` */
 	bool interrupted; /* there, by a handler that has not returned; a longjmp() never does */
-	bool gated;       /* at the gate, too */
+	bool leads;       /* at the gate, too */
 	bool posted;      /* an event since it last looked */
 	bool queued;      /* in `posts` */
 	bool waking;      /* posted in its sleep: counts in runner.waking */
@@ -53,7 +53,7 @@ struct waiter {
 	bool drained;     /* its thread has read `fd` without the lock */
 	unsigned call;    /* its number */
 	unsigned alone;   /* returns without another thread's */
-	unsigned quick;   /* how often it was away for less than QUICK_NS, up to QUICK_MOST */
+	unsigned quick;   /* how often it was away for less than QUICK_NS, up to QUICK_MAX */
 	unsigned links, capacity;
 	struct link *link;
 	struct pollfd *polled;
@@ -115,7 +115,7 @@ static void posts_send(struct wakes *wakes)
 		struct waiter *w = posts;
 		posts = w->post;
 		w->queued = false;
-		if (!w->handed && (!w->asleep || (!w->posted && (leader == w) == w->gated)))
+		if (!w->handed && (!w->asleep || (!w->posted && (leader == w) == w->leads)))
 			continue;
 		w->handed = false;
 		if (w->parked) {
@@ -125,8 +125,8 @@ static void posts_send(struct wakes *wakes)
 			wakes_add(wakes, NULL, w->fd);
 		}
 	}
-	if (watch_rings())
-		wakes_add(wakes, watch_bell(), -1);
+	if (watchdog_needs_wakeup())
+		wakes_add(wakes, watchdog_semaphore(), -1);
 }
 
 /* The leader sleeps until a timer that was the first one; now there may be an earlier one. */
@@ -135,7 +135,7 @@ static void timer_check(void)
 	uint64_t due = runner.due_ns ? runner.due_ns : 1;
 
 	if (leader && due < leader_until_ns)
-		gate_timer_set(due);
+		wakeup_timer_set(due);
 }
 
 static void waiter_end(struct waiter *w, bool returns);
@@ -169,7 +169,7 @@ static void lock_end(int cancel)
 {
 	self.inside = false;
 	pthread_setcancelstate(cancel, NULL);
-	signals_admit();
+	signals_unblock();
 }
 
 bool runner_is_inside(void)
@@ -277,7 +277,7 @@ static struct waiter *waiter_own(void)
 
 static bool can_lead(const struct waiter *w)
 {
-	return w->fd >= 0 && gate_fd() >= 0;
+	return w->fd >= 0 && wakeup_fd() >= 0;
 }
 
 static void post_queue(struct waiter *w)
@@ -292,11 +292,11 @@ static void post_queue(struct waiter *w)
 /* One that sleeps already is woken, to sleep at the gate. */
 static void lead(struct waiter *w)
 {
-	if (leader && leader->gated)
+	if (leader && leader->leads)
 		post_queue(leader); /* it leaves the gate */
 	leader = w;
 	leader_until_ns = NEVER;
-	if (w && w->asleep && !w->gated)
+	if (w && w->asleep && !w->leads)
 		post_queue(w);
 }
 
@@ -311,19 +311,19 @@ static struct waiter *leader_next(void)
 }
 
 /* No thread leads, while some sleep. */
-static void gate_left(const struct waiter *w, bool returns)
+static void leader_left(const struct waiter *w, bool returns)
 {
-	if (!returns || w->quick < QUICK_ENOUGH) {
+	if (!returns || w->quick < QUICK_MIN) {
 		lead(leader_next());
 		return;
 	}
-	watch_begin();
+	watchdog_start();
 }
 
 static void woken(struct waiter *w)
 {
 	runner.waking -= w->waking;
-	w->waking = w->asleep = w->gated = false;
+	w->waking = w->asleep = w->leads = false;
 }
 
 /* Its call waits no longer. returns: to the program, for as long as before. */
@@ -361,7 +361,7 @@ static void waiter_end(struct waiter *w, bool returns)
 	if (leader == w)
 		leader = NULL;
 	if (!leader && runner.sleepers)
-		gate_left(w, returns);
+		leader_left(w, returns);
 }
 
 int wait_enter(struct wait *wait, unsigned count)
@@ -384,7 +384,7 @@ int wait_enter(struct wait *wait, unsigned count)
 	w->lit &= !w->drained;
 	w->drained = false;
 	if (sy_clock_ns() - w->left_ns < QUICK_NS)
-		w->quick += w->quick < QUICK_MOST;
+		w->quick += w->quick < QUICK_MAX;
 	else
 		w->quick -= w->quick > 0;
 	w->next = sleepers;
@@ -519,7 +519,7 @@ static void cancelled(void *arg)
 
 	if (runner_lock())
 		runner_unlock();
-	signals_release(signals);
+	signals_restore(signals);
 }
 
 /* Without the lock. `again`: signals were held before, too, and what has come meanwhile is told
@@ -530,8 +530,8 @@ static int sleep_in_kernel(struct pollfd *p, nfds_t count, const struct timespec
 	volatile int rc = -1; /* pthread_cleanup_push() is a setjmp() */
 
 	pthread_cleanup_push(cancelled, signals);
-	if (!again || !signals_come(signals))
-		rc = REAL(ppoll)(p, count, t, signals_admitted(signals));
+	if (!again || !signals_deliver_pending(signals))
+		rc = REAL(ppoll)(p, count, t, signals_sleep_mask(signals));
 	pthread_cleanup_pop(0);
 	return rc < 0 ? -errno : rc;
 }
@@ -542,7 +542,7 @@ static int sleep_parked(struct waiter *w, uint64_t until_ns, struct signals *sig
 	struct timespec t = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
 	volatile int rc = -1;
 
-	signals_release(signals); /* handlers end a sleep at a semaphore (sleep_end()) */
+	signals_restore(signals); /* handlers end a sleep at a semaphore (sleep_end()) */
 	pthread_cleanup_push(cancelled, signals);
 	rc = until_ns == NEVER ? sem_wait(&w->sem) : sem_clockwait(&w->sem, CLOCK_MONOTONIC, &t);
 	pthread_cleanup_pop(0);
@@ -554,7 +554,7 @@ static int sleep_parked(struct waiter *w, uint64_t until_ns, struct signals *sig
 static void leader_choose(struct waiter *w)
 {
 	if (can_lead(w) && leader != w &&
-	    (!leader || !leader->gated || (w->returned == returned && w->alone >= ALONE)))
+	    (!leader || !leader->leads || (w->returned == returned && w->alone >= ALONE)))
 		lead(w);
 }
 
@@ -566,7 +566,8 @@ int wait_sleep(struct wait *wait, struct pollfd *p, nfds_t count, uint64_t deadl
 
 	leader_choose(w);
 	bool leads = leader == w;
-	bool parks = !leads && leader && count == WAIT_OWN && !signals->asked && !w->interrupted;
+	bool parks =
+	        !leads && leader && count == WAIT_OWN && !signals->requested && !w->interrupted;
 	if (runner.due_ns < until && (leads || !leader))
 		until = runner.due_ns;
 	if (!can_lead(w) && !parks && runner.stack && until > now + MS)
@@ -576,15 +577,15 @@ int wait_sleep(struct wait *wait, struct pollfd *p, nfds_t count, uint64_t deadl
 	uint64_t left = until > now ? until - now : 0;
 	struct timespec t = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
 	p[0] = (struct pollfd){.fd = w->fd, .events = POLLIN};
-	gate_fill(p + 1, leads);
+	wakeup_fill(p + 1, leads);
 	w->posted = false;
 	w->asleep = true;
-	w->gated = leads;
+	w->leads = leads;
 	w->parked = parks;
-	bool again = signals->held;
+	bool again = signals->blocked;
 	int cancel, rc;
 	if (left > 0 && !parks)
-		signals_hold(signals); /* before the lock is released: it may be left no more */
+		signals_block(signals); /* before the lock is released: it may be left no more */
 	while (parks && !sem_trywait(&w->sem))
 		;
 	signals_sleep();
@@ -628,7 +629,7 @@ bool leader_is_away(void)
 {
 	const struct waiter *w = __atomic_load_n(&leader, __ATOMIC_RELAXED);
 
-	return !(w && w->gated) && runner.sleepers;
+	return !(w && w->leads) && runner.sleepers;
 }
 
 void leader_replace(void)
@@ -652,7 +653,7 @@ static void waiters_reset(void)
 		w->links = 0;
 		w->call++;
 		w->entered = w->asleep = w->posted = w->queued = w->waking = false;
-		w->parked = w->gated = w->lit = w->interrupted = w->handed = w->drained = false;
+		w->parked = w->leads = w->lit = w->interrupted = w->handed = w->drained = false;
 		sem_init(&w->sem, 0, 0);
 		if (w == self.waiter)
 			continue;
@@ -665,15 +666,15 @@ static void waiters_reset(void)
 
 void waiters_inherit(void)
 {
-	watch_reset();
+	watchdog_reset();
 	waiters_reset();
 	pthread_mutex_lock(&lock);
 }
 
 void waiters_forked(bool locked)
 {
-	gate_close();
-	watch_reset();
+	wakeup_close();
+	watchdog_reset();
 	waiters_reset();
 	if (locked)
 		pthread_mutex_lock(&lock);

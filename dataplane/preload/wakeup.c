@@ -20,21 +20,21 @@
 #include "real.h"
 #include "wakeup.h"
 
-#define WATCH_NS     (100 * (uint64_t)1000) /* for so long a gate may be without a leader */
-#define WATCH_MAX_NS (10 * WATCH_NS)        /* and this long while no leader has stayed away */
-#define WATCH_IDLE   16                     /* looks without need */
+#define WATCHDOG_NS     (100 * (uint64_t)1000) /* for so long a gate may be without a leader */
+#define WATCHDOG_MAX_NS (10 * WATCHDOG_NS)     /* and this long while no leader has stayed away */
+#define WATCHDOG_IDLE   16                     /* looks without need */
 
 static uint64_t timer_ns = NEVER; /* when the timer expires */
-static int gate = -1, rest = -1, timer = -1;
+static int all = -1, rest = -1, timer = -1;
 
 static struct {
 	sem_t wakeup;
-	bool on, rings;
+	bool on, wakeup_due;
 	unsigned left;       /* leaders that have left: counted under the lock */
 	unsigned seen, idle; /* of these at the last look; looks since the last one has */
 	unsigned fine;       /* looks since one has stayed away */
 	uint64_t step_ns;    /* between looks */
-} watch = {.step_ns = WATCH_NS};
+} watchdog = {.step_ns = WATCHDOG_NS};
 
 /* ---- the stack's descriptors ----------------------------------------------------------------- */
 
@@ -45,57 +45,57 @@ static int add(int to, int fd)
 	return REAL(epoll_ctl)(to, EPOLL_CTL_ADD, fd, &e) ? -errno : 0;
 }
 
-int gate_open(const int *fd, unsigned count)
+int wakeup_open(const int *fd, unsigned count)
 {
 	int rc;
 
-	gate = table_own(epoll_create1(EPOLL_CLOEXEC));
+	all = table_own(epoll_create1(EPOLL_CLOEXEC));
 	rest = table_own(epoll_create1(EPOLL_CLOEXEC));
 	timer = table_own(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-	if (gate < 0 || rest < 0 || timer < 0)
+	if (all < 0 || rest < 0 || timer < 0)
 		return -errno;
 	timer_ns = NEVER;
 	rc = add(rest, timer);
 	if (!rc)
-		rc = add(gate, rest);
+		rc = add(all, rest);
 	for (unsigned i = 0; i < count && !rc; i++)
-		rc = add(i ? rest : gate, fd[i]);
+		rc = add(i ? rest : all, fd[i]);
 	return rc;
 }
 
-int gate_fd(void)
+int wakeup_fd(void)
 {
-	return gate;
+	return all;
 }
 
-void gate_fill(struct pollfd p[GATE_FDS], bool leads)
+void wakeup_fill(struct pollfd p[WAKEUP_FDS], bool leads)
 {
 	p[0] = (struct pollfd){.fd = leads ? rest : -1, .events = POLLIN};
 	p[1] = (struct pollfd){.fd = leads ? runner.fd[0] : -1, .events = POLLIN};
 }
 
-void gate_remove(int fd)
+void wakeup_remove(int fd)
 {
 	REAL(epoll_ctl)(rest, EPOLL_CTL_DEL, fd, NULL);
 }
 
-void gate_close(void)
+void wakeup_close(void)
 {
 	leader_forget();
-	table_disown(gate);
+	table_disown(all);
 	table_disown(rest);
 	table_disown(timer);
-	gate = rest = timer = -1;
-	watch.on = watch.rings = false;
+	all = rest = timer = -1;
+	watchdog.on = watchdog.wakeup_due = false;
 }
 
-void watch_reset(void)
+void watchdog_reset(void)
 {
-	watch.on = watch.rings = false;
-	sem_init(&watch.wakeup, 0, 0); /* the parent's helper thread waits there */
+	watchdog.on = watchdog.wakeup_due = false;
+	sem_init(&watchdog.wakeup, 0, 0); /* the parent's helper thread waits there */
 }
 
-void gate_timer_set(uint64_t due_ns)
+void wakeup_timer_set(uint64_t due_ns)
 {
 	struct itimerspec t = {
 	        .it_value = {(time_t)(due_ns / 1000000000), (long)(due_ns % 1000000000)}};
@@ -106,7 +106,7 @@ void gate_timer_set(uint64_t due_ns)
 	timer_ns = due_ns;
 }
 
-void timer_seen(uint64_t now_ns)
+void wakeup_timer_clear(uint64_t now_ns)
 {
 	uint64_t count;
 
@@ -120,70 +120,70 @@ void timer_seen(uint64_t now_ns)
 
 __attribute__((constructor)) static void doorbell_create(void)
 {
-	sem_init(&watch.wakeup, 0, 0);
+	sem_init(&watchdog.wakeup, 0, 0);
 }
 
-void watch_begin(void)
+void watchdog_start(void)
 {
-	__atomic_store_n(&watch.left, watch.left + 1, __ATOMIC_RELAXED);
-	watch.rings |= !watch.on;
-	__atomic_store_n(&watch.on, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&watchdog.left, watchdog.left + 1, __ATOMIC_RELAXED);
+	watchdog.wakeup_due |= !watchdog.on;
+	__atomic_store_n(&watchdog.on, true, __ATOMIC_RELAXED);
 }
 
-bool watch_rings(void)
+bool watchdog_needs_wakeup(void)
 {
-	bool rings = watch.rings;
+	bool wakeup_due = watchdog.wakeup_due;
 
-	watch.rings = false;
-	return rings;
+	watchdog.wakeup_due = false;
+	return wakeup_due;
 }
 
-sem_t *watch_bell(void)
+sem_t *watchdog_semaphore(void)
 {
-	return &watch.wakeup;
+	return &watchdog.wakeup;
 }
 
-void watch_sleep(uint64_t ns)
+void watchdog_sleep(uint64_t ns)
 {
 	uint64_t until = sy_clock_ns() + ns;
 	struct timespec t = {(time_t)(until / 1000000000), (long)(until % 1000000000)};
-	const struct timespec step = {.tv_nsec = (long)watch.step_ns};
+	const struct timespec step = {.tv_nsec = (long)watchdog.step_ns};
 
-	if (__atomic_load_n(&watch.on, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&watchdog.on, __ATOMIC_RELAXED))
 		nanosleep(&step, NULL);
 	else
-		sem_clockwait(&watch.wakeup, CLOCK_MONOTONIC, &t);
+		sem_clockwait(&watchdog.wakeup, CLOCK_MONOTONIC, &t);
 }
 
-static bool is_left(uint64_t now_ns)
+static bool is_overdue(uint64_t now_ns)
 {
-	return leader_is_away() && now_ns - runner.now_ns > WATCH_NS;
+	return leader_is_away() && now_ns - runner.now_ns > WATCHDOG_NS;
 }
 
 /* Looks become rarer while each leader comes back in time. */
-bool watch_wants(uint64_t now_ns)
+bool watchdog_is_due(uint64_t now_ns)
 {
-	unsigned left = __atomic_load_n(&watch.left, __ATOMIC_RELAXED);
+	unsigned left = __atomic_load_n(&watchdog.left, __ATOMIC_RELAXED);
 
-	if (!__atomic_load_n(&watch.on, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(&watchdog.on, __ATOMIC_RELAXED))
 		return false;
-	if (is_left(now_ns)) {
-		watch.fine = 0;
-		watch.step_ns = WATCH_NS;
+	if (is_overdue(now_ns)) {
+		watchdog.fine = 0;
+		watchdog.step_ns = WATCHDOG_NS;
 		return true;
 	}
-	if (++watch.fine % WATCH_IDLE == 0 && watch.step_ns < WATCH_MAX_NS)
-		watch.step_ns *= 2;
-	watch.idle = watch.seen == left ? watch.idle + 1 : 0;
-	watch.seen = left;
-	return watch.idle > WATCH_IDLE;
+	if (++watchdog.fine % WATCHDOG_IDLE == 0 && watchdog.step_ns < WATCHDOG_MAX_NS)
+		watchdog.step_ns *= 2;
+	watchdog.idle = watchdog.seen == left ? watchdog.idle + 1 : 0;
+	watchdog.seen = left;
+	return watchdog.idle > WATCHDOG_IDLE;
 }
 
-bool watch_look(void)
+bool watchdog_check(void)
 {
-	if (watch.idle > WATCH_IDLE && !leader_is_away())
-		__atomic_store_n(&watch.on, false, __ATOMIC_RELAXED);
-	if (!watch.on || !is_left(sy_clock_ns()))
+	if (watchdog.idle > WATCHDOG_IDLE && !leader_is_away())
+		__atomic_store_n(&watchdog.on, false, __ATOMIC_RELAXED);
+	if (!watchdog.on || !is_overdue(sy_clock_ns()))
 		return false;
 	leader_replace();
 	return true;

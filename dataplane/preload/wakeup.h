@@ -11,20 +11,20 @@
 
 /* The first queue's socket lies in the leader's own ppoll(): through an epoll instance each packet
  * would cost more. */
-#define GATE_FDS 2
+#define WAKEUP_FDS 2
 
 /* For a leader; others get entries that ppoll() passes over. */
-void gate_fill(struct pollfd p[GATE_FDS], bool leads);
+void wakeup_fill(struct pollfd p[WAKEUP_FDS], bool leads);
 /* Wakes the leader then, or earlier. */
-void gate_timer_set(uint64_t due_ns);
+void wakeup_timer_set(uint64_t due_ns);
 
 /* A leader has left for some microseconds: the helper thread watches the gate. */
-void watch_begin(void);
+void watchdog_start(void);
 /* Is the helper thread to be woken for that, by the semaphore? Once. */
-bool watch_rings(void);
-sem_t *watch_bell(void);
+bool watchdog_needs_wakeup(void);
+sem_t *watchdog_semaphore(void);
 /* A child process. */
-void watch_reset(void);
+void watchdog_reset(void);
 
 /* No thread sleeps at the gate, but some elsewhere. Also without the lock: it may have changed. */
 bool leader_is_away(void);

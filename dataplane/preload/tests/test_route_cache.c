@@ -133,7 +133,7 @@ enum fib_answer fib_find(const struct sy_addr *dst, struct sy_addr *hop, int *if
 {
 	*hop = *dst;
 	*ifindex = INTERFACE;
-	return world.way ? FIB_WAY : FIB_NONE;
+	return world.way ? FIB_ROUTE : FIB_NONE;
 }
 
 uint64_t __wrap_sy_clock_ns(void);
@@ -150,7 +150,7 @@ const struct message_answer *supervisor_config(void)
 	return &config;
 }
 
-unsigned sy_stack_transmit_pieces(struct sy_stack *s, struct rte_mbuf **m, unsigned most,
+unsigned sy_stack_transmit_pieces(struct sy_stack *s, struct rte_mbuf **m, unsigned max,
                                   uint32_t *pieces, uint64_t now_ns)
 {
 	unsigned count = world.sending;

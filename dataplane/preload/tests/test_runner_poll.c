@@ -20,19 +20,19 @@ static struct ring {
 
 /* ---- the world ------------------------------------------------------------------------------- */
 
-static unsigned ring_take(struct ring *r, struct rte_mbuf **m, unsigned most, uint64_t now_ns)
+static unsigned ring_take(struct ring *r, struct rte_mbuf **m, unsigned max, uint64_t now_ns)
 {
 	unsigned n = 0;
 
-	for (; n < most && r->count > 0; r->count--)
+	for (; n < max && r->count > 0; r->count--)
 		m[n++] = r->m[r->first++ % RING];
 	sy_seen_burst(&r->seen, n, r->count, now_ns);
 	return n;
 }
 
-unsigned device_receive(struct rte_mbuf **m, unsigned most, uint64_t now_ns)
+unsigned device_receive(struct rte_mbuf **m, unsigned max, uint64_t now_ns)
 {
-	return ring_take(&ring, m, most, now_ns);
+	return ring_take(&ring, m, max, now_ns);
 }
 
 uint64_t device_seen_ns(void)
@@ -40,26 +40,26 @@ uint64_t device_seen_ns(void)
 	return ring.seen.ns;
 }
 
-unsigned handover_give(struct rte_mbuf **m, unsigned count)
+unsigned resteer_strays(struct rte_mbuf **m, unsigned count)
 {
 	return count;
 }
 
-unsigned handover_take(struct rte_mbuf **m, unsigned most, uint64_t now_ns)
+unsigned resteer_receive(struct rte_mbuf **m, unsigned max, uint64_t now_ns)
 {
-	return ring_take(&inbox, m, most, now_ns);
+	return ring_take(&inbox, m, max, now_ns);
 }
 
-uint64_t handover_seen_ns(void)
+uint64_t resteer_seen_ns(void)
 {
 	return inbox.seen.ns;
 }
 
-void hooks_turn(void)
+void hooks_poll(void)
 {
 }
 
-void retired_turn(void)
+void retired_poll(void)
 {
 }
 
@@ -81,7 +81,7 @@ void sock_event(struct sock *s)
 {
 }
 
-void timer_seen(uint64_t now_ns)
+void wakeup_timer_clear(uint64_t now_ns)
 {
 }
 
@@ -118,7 +118,7 @@ static struct rte_mbuf *begin(struct rte_mbuf **question)
 	memset(&ring, 0, sizeof(ring));
 	memset(&inbox, 0, sizeof(inbox));
 	runner.stack = pair.server;
-	runner_turn(); /* and none has come so far */
+	runner_poll(); /* and none has come so far */
 	assert_int_equal(sy_stack_send(pair.server, pair.to[0], "asks", 4, 0, pair.now), 4);
 	*question = one_packet(pair.server);
 	assert_int_equal(sy_stack_send(pair.client, pair.from[1], "other", 5, 0, pair.now), 5);
@@ -144,7 +144,7 @@ static uint64_t resends(void)
 static void end(struct rte_mbuf *other)
 {
 	while (ring.count > 0 || inbox.count > 0)
-		runner_turn();
+		runner_poll();
 	rte_pktmbuf_free(other);
 	pair_close();
 }
@@ -160,9 +160,9 @@ static void answer_comes(struct ring *r)
 	others_put(r, other, OTHER);
 	ring_put(r, one_packet(pair.client));
 	pair.now += 1000 * PAIR_MS;
-	runner_turn();
+	runner_poll();
 	assert_true(r->count > 0);
-	for (; r->count > 0; runner_turn())
+	for (; r->count > 0; runner_poll())
 		assert_int_equal(resends(), 0);
 	assert_int_equal(resends(), 0);
 	assert_int_equal(sy_stack_info(pair.server, pair.to[0], &info), 0);
@@ -189,7 +189,7 @@ static void test_a_ring_that_is_never_empty(void **state)
 	rte_pktmbuf_free(question); /* lost */
 	for (others_put(&ring, other, OTHER); resends() == 0 && ms < 1000; ms++) {
 		pair.now += PAIR_MS;
-		runner_turn();
+		runner_poll();
 		others_put(&ring, other, OTHER - ring.count);
 	}
 	assert_true(ms < 1000);
@@ -203,7 +203,7 @@ static void test_an_empty_ring(void **state)
 
 	rte_pktmbuf_free(question);
 	pair.now += 1000 * PAIR_MS;
-	runner_turn();
+	runner_poll();
 	assert_true(resends() > 0);
 	end(other);
 }

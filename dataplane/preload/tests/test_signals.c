@@ -154,7 +154,7 @@ bool signals_deferred(sigset_t *program)
 	return false;
 }
 
-void signals_admit(void)
+void signals_unblock(void)
 {
 }
 
@@ -170,12 +170,12 @@ void runner_flush(void)
 int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns,
                  struct signals *signals)
 {
-	bool again = signals->held;
+	bool again = signals->blocked;
 
 	world.waits++;
-	signals_hold(signals);
+	signals_block(signals);
 	runner_unlock();
-	int rc = again && signals_come(signals) ? -errno : 0;
+	int rc = again && signals_deliver_pending(signals) ? -errno : 0;
 	runner_lock();
 	return rc;
 }
@@ -193,7 +193,7 @@ int runner_listen(struct sock *s)
 
 /* The first sleep ends at once: a packet comes, of which the program gets nothing. No time has to
  * pass, and none that passes, on a busy machine, changes what happens. */
-void runner_turn(void)
+void runner_poll(void)
 {
 	uint64_t count = 1;
 
@@ -359,7 +359,7 @@ static void begin(bool busy)
 	                         .wanted = true,
 	                         .rx = 1,
 	                         .fd = {eventfd(0, EFD_NONBLOCK)}};
-	assert_int_equal(gate_open(runner.fd, runner.rx), 0);
+	assert_int_equal(wakeup_open(runner.fd, runner.rx), 0);
 	world.epoll = epoll_create1(0);
 	assert_int_equal(epoll_ctl(world.epoll, EPOLL_CTL_ADD, world.fd, &e), 0);
 	handled = handled_inside = 0;
@@ -374,7 +374,7 @@ static void end(void)
 	assert_int_equal(sigismember(&now, SIGTERM), 0);
 	watches_end(&world.connection);
 	set_end((struct set *)world.object[world.epoll]);
-	gate_close();
+	wakeup_close();
 	close(runner.fd[0]);
 	close(world.epoll);
 	close(world.fd);
