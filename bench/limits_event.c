@@ -13,7 +13,7 @@
 #include <rte_lcore.h>
 
 #include "bench_options.h"
-#include "eal.h"
+#include "event_eal.h"
 
 static const char *const engine_names[SY_LIMIT_ENGINES] = {
         [SY_LIMIT_OWN] = "own",       [SY_LIMIT_CAS] = "cas",

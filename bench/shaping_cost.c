@@ -14,7 +14,7 @@
 #include <sy_shape.h>
 
 #include "bench_options.h"
-#include "eal.h"
+#include "event_eal.h"
 #include "measure.h"
 
 #define SECOND  UINT64_C(1000000000)

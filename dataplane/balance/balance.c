@@ -15,7 +15,7 @@
 #include "control.h"
 #include "delay.h"
 #include "event_stage.h"
-#include "fragment.h"
+#include "fragment_table.h"
 #include "grow.h"
 #include "limit_model.h"
 #include "loss.h"

@@ -3,7 +3,7 @@
 #include "check.skel.h"
 #include "check_map.h"
 #include "host.h"
-#include "request.h"
+#include "netlink_request.h"
 
 #include <assert.h>
 #include <bpf/bpf.h>

@@ -5,8 +5,8 @@
  * written to a journal, one "+address" or "-address" per line. Settling rewrites the journal.
  */
 #include "claim.h"
+#include "netlink_request.h"
 #include "owner.h"
-#include "request.h"
 
 #include <errno.h>
 #include <fcntl.h>

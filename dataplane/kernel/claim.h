@@ -4,8 +4,8 @@
 #define KERNEL_CLAIM_H
 
 #include "guard.h"
+#include "hash_table.h"
 #include "host.h"
-#include "table.h"
 
 struct claim {
 	struct table_node node;

@@ -5,7 +5,7 @@
  * kernel reports every transaction: the messages of its changes, then the id of the process.
  */
 #include "guard.h"
-#include "request.h"
+#include "netlink_request.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -7,8 +7,8 @@
 #ifndef KERNEL_MIRROR_STORE_H
 #define KERNEL_MIRROR_STORE_H
 
+#include "hash_table.h"
 #include "mirror_rule.h"
-#include "table.h"
 
 /* Of routes by source address or type of service. */
 #define STORE_POLICIES 32

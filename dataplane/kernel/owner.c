@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "owner.h"
 #include "host.h"
-#include "request.h"
+#include "netlink_request.h"
 
 #include <linux/if_addr.h>
 #include <linux/rtnetlink.h>

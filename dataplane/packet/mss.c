@@ -2,7 +2,7 @@
 /* Clamps the MSS option of SYNs. */
 #include <arpa/inet.h>
 
-#include "option.h"
+#include "tcp_option.h"
 
 #define MSS_LEN     4                           /* bytes of the option */
 #define FIRST_VALUE (sizeof(struct sy_tcp) + 2) /* offset of its value if it is the first */

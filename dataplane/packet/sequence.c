@@ -2,7 +2,7 @@
 /* Converts sequence numbers, timestamps and windows between the two ends of a spliced session. */
 #include <arpa/inet.h>
 
-#include "option.h"
+#include "tcp_option.h"
 
 #define SACK_EDGE 4  /* bytes */
 #define TIME_LEN  10 /* of the timestamps option */

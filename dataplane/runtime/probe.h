@@ -17,9 +17,9 @@ void probes_tick(struct sy_runtime *rt);
 void probes_verify(struct sy_runtime *rt, const struct sy_verify *v);
 void probes_close(struct sy_runtime *rt);
 
-/* address.c: claims, steers and announces the address. */
+/* address_claim.c: claims, steers and announces the address. */
 int address_claim(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
-/* address.c: is the address on a network of this interface? */
+/* address_claim.c: is the address on a network of this interface? */
 bool address_is_connected(const struct sy_runtime *rt, const struct sy_addr *addr, int ifindex);
 
 #endif

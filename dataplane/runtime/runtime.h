@@ -45,7 +45,7 @@ struct sy_runtime {
 	struct sampling sampling;
 	struct sy_mirror *mirror;
 	struct sy_claims *claims;
-	struct marks *marks;                 /* check.c; NULL: no mark was set yet */
+	struct marks *marks;                 /* health_mark.c; NULL: no mark was set yet */
 	struct announcements *announcements; /* announce.c; NULL: none yet */
 	struct reconcile *reconcile;         /* reconcile.c; NULL: nothing to verify yet */
 	struct probes *probes;               /* probe.c; NULL: not needed yet */
@@ -143,7 +143,7 @@ const struct path *path_get(const struct sy_runtime *rt, uint16_t id);
 
 /* runtime.c: does nothing without a kernel interface. */
 int claims_open(struct sy_runtime *rt, unsigned wait_ms, struct sy_error *err);
-/* address.c */
+/* address_claim.c */
 void addresses_forget(struct sy_runtime *rt);
 /* The host has added or removed an address. */
 void address_host(struct sy_runtime *rt, const struct sy_addr *addr, bool on);
@@ -171,9 +171,9 @@ void announcements_close(struct sy_runtime *rt);
 /* port_reattach.c: reattaches recreated interfaces. */
 void ports_tick(struct sy_runtime *rt);
 
-/* check.c: the set of interfaces has changed. */
+/* health_mark.c: the set of interfaces has changed. */
 void marks_reattach(struct sy_runtime *rt);
-/* check.c: attaches the programs if a mark is set. */
+/* health_mark.c: attaches the programs if a mark is set. */
 void marks_attach(struct sy_runtime *rt);
 /* Restores the programs and accept_local if they were attached. */
 void marks_verify(struct sy_runtime *rt, const struct sy_verify *v);
@@ -186,7 +186,7 @@ void policies_set(struct sy_runtime *rt, const struct sy_policy *list, unsigned 
 /* Text of the i-th one; NULL: there are fewer. */
 const char *policy_text(const struct sy_runtime *rt, unsigned i);
 
-/* mirror.c: kernel events, or the static configuration instead. */
+/* mirror_apply.c: kernel events, or the static configuration instead. */
 int mirror_start(struct sy_runtime *rt, struct sy_error *err);
 void mirror_stop(struct sy_runtime *rt);
 

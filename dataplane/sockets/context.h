@@ -12,7 +12,7 @@
 
 #include <netinet/in.h>
 
-#include <shares.h>
+#include <level_share.h>
 #include <sy_hook_agent.h>
 #include <sy_socket_option.h>
 #include <sy_stack.h>
@@ -187,7 +187,7 @@ bool requests_complete(struct sy_tcp_context *c);
 bool requests_are_completed(const struct sy_tcp_context *c);
 void lender_free(struct sy_tcp_context *c);
 
-/* ---- control.c ------------------------------------------------------------------------------- */
+/* ---- context_agent.c ------------------------------------------------------------------------- */
 
 /* Connects to the registry of hooks. Takes ownership of the descriptors. */
 int context_agent_open(struct sy_tcp_context *c, const struct sy_hook_channel *channel);
@@ -195,7 +195,7 @@ void context_agent_close(struct sy_tcp_context *c);
 /* Applies the hook ordered for a listener. */
 void context_listens(struct sy_tcp_context *c, const struct descriptor *d);
 
-/* ---- socket.c, address.c, option.c ----------------------------------------------------------- */
+/* ---- socket.c, socket_address.c, context_option.c -------------------------------------------- */
 
 /* Returns the connection's state; CLOSED without one. */
 enum sy_stack_state socket_state(struct sy_tcp_context *c, const struct descriptor *d);

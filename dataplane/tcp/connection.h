@@ -207,7 +207,7 @@ void connection_begin(struct sy_stack *s, struct connection *c, uint32_t iss);
 void connection_agree(struct sy_stack *s, struct connection *c, const struct sy_tcp_options *o);
 /* The handshake is complete. */
 void connection_established(struct sy_stack *s, struct connection *c);
-/* Free sent data; out-of-order data; all, with received data (range.c). */
+/* Free sent data; out-of-order data; all, with received data (range_pool.c). */
 void connection_drop_sent(struct sy_stack *s, struct connection *c);
 void connection_drop_later(struct sy_stack *s, struct connection *c);
 void connection_drop_buffers(struct sy_stack *s, struct connection *c);

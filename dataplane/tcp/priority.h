@@ -6,9 +6,9 @@
 #ifndef PRIORITY_H
 #define PRIORITY_H
 
+#include "level_share.h"
 #include "pool.h"
 #include "receive_level.h"
-#include "shares.h"
 #include "stack.h"
 
 /* Per connection, by its index. */
@@ -91,7 +91,7 @@ void priority_added(struct sy_stack *s, struct connection *c, struct rte_mbuf *l
 /* Bytes were read, or dropped. */
 void priority_read(struct sy_stack *s, struct connection *c);
 
-/* ---- events (event.c) ------------------------------------------------------------------------ */
+/* ---- events (event_order.c) ------------------------------------------------------------------ */
 
 /* Moves its event to the list of its level. */
 void event_place(struct sy_stack *s, struct connection *c);

@@ -6,8 +6,8 @@
 #include "ack_coalesce.h"
 #include "connection.h"
 #include "flight.h"
+#include "level_share.h"
 #include "listener.h"
-#include "shares.h"
 #include "wheel.h"
 
 #define MS_NS UINT64_C(1000000)
@@ -145,7 +145,7 @@ void packets_receive(struct sy_stack *s, struct rte_mbuf **packet, unsigned coun
 /* Answers a segment without connection or listener by a reset. */
 void stack_refuse(struct sy_stack *s, const struct segment *seg);
 
-/* Pools of ranges (range.c). */
+/* Pools of ranges (range_pool.c). */
 int pools_make(struct sy_stack *s);
 void pools_close(struct sy_stack *s);
 uint32_t pools_used(const struct sy_stack *s);

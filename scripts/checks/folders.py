@@ -7,7 +7,7 @@ and the folders that its sources may include or import:
     Imports: `model`, `store`                    of internal/
 
 A folder `include` is described by the README above it. In Go, `file_test.go` goes with `file.go`.
-A module includes public headers of other modules only.
+A module includes public headers of other modules only. Names of C files are unique in dataplane/.
 """
 
 import re
@@ -119,6 +119,17 @@ def imported(files):
     return found
 
 
+def repeated(files):
+    """Yields the names that several C files of dataplane/ have."""
+    by_name = defaultdict(list)
+    for file in files:
+        if file.startswith("dataplane/"):
+            by_name[PurePosixPath(file).name].append(file)
+    for name, places in sorted(by_name.items()):
+        if len(places) > 1:
+            yield f"several files are named {name}: {', '.join(places)}"
+
+
 def unlisted(folder, seen, text):
     """Returns what a folder's sources include or import, and its README does not list."""
     root = folder.split("/")[0]
@@ -136,7 +147,8 @@ def complaints_of(sources):
     folders = defaultdict(list)
     for file in sources:
         folders[folder_of(file)].append(file)
-    seen = included([f for f in sources if f.endswith((".c", ".h"))])
+    c_files = [f for f in sources if f.endswith((".c", ".h"))]
+    seen = included(c_files)
     seen.update(imported([f for f in sources if f.endswith(".go")]))
     for folder, files in sorted(folders.items()):
         readme = ROOT / folder / "README.md"
@@ -146,7 +158,8 @@ def complaints_of(sources):
         text = readme.read_text()
         yield from (f"{folder}/README.md: does not name {file}" for file in unnamed(files, text))
         yield from (f"{folder}/README.md: {what}" for what in unlisted(folder, seen[folder], text))
-    yield from private([f for f in sources if f.endswith((".c", ".h"))])
+    yield from private(c_files)
+    yield from repeated(c_files)
 
 
 def check():

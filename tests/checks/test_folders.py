@@ -90,6 +90,21 @@ def test_tests_may_include_what_they_test(tree):
     assert tree(files) == []
 
 
+def test_repeated_names_of_c_files_are_reported(tree):
+    files = {
+        "dataplane/one/README.md": "`a.h`, `check.c`\n\nIncludes: none.\n",
+        "dataplane/one/a.h": "",
+        "dataplane/one/check.c": "",
+        "dataplane/one/tests/README.md": "`check.c`",
+        "dataplane/one/tests/check.c": "",
+        "tests/one/README.md": "`a.h`",
+        "tests/one/a.h": "",
+    }
+    assert tree(files) == [
+        "several files are named check.c: dataplane/one/check.c, dataplane/one/tests/check.c"
+    ]
+
+
 def test_unlisted_imports_are_reported(tree):
     files = {
         "internal/a/README.md": "`a.go`\n\nImports: `b`.\n",

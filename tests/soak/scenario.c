@@ -6,7 +6,7 @@
 
 #include <rte_ethdev.h>
 
-#include "fragment.h"
+#include "fragment_table.h"
 #include "scenario.h"
 
 void scenario_greet(struct fuzz_traffic *w, unsigned count, const struct service_key *key)

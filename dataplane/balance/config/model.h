@@ -75,7 +75,7 @@ struct id_pool {
 struct model {
 	struct model_service **service; /* [max_services] by id */
 	struct rte_hash *by_key;        /* service_key → id */
-	struct rte_hash *address;       /* sy_addr → kind and references: address.c */
+	struct rte_hash *address;       /* sy_addr → kind and references: address_publish.c */
 	struct rte_hash *source;        /* sy_source of NAT servers → data word: source.c */
 	struct id_pool service_ids, server_ids;
 	struct model_local local[MAX_LOCALS];
@@ -176,7 +176,7 @@ void address_follow_host(struct sy_balance *b);
 void publish_service(struct sy_balance *b, uint32_t id, const struct model_service *before,
                      struct service *now);
 
-/* check.c: checks that a server of this service may have this mark. */
+/* check_publish.c: checks that a server of this service may have this mark. */
 int check_read(const struct model_service *s, uint32_t mark, struct sy_error *err);
 /* Routes the marked health checks of a service to its servers; either may be NULL. */
 void check_publish(struct sy_balance *b, const struct model_service *before,

@@ -8,7 +8,7 @@
 
 #include "access.h"
 #include "address_ranges.h"
-#include "icmp.h"
+#include "icmp_packet.h"
 #include "reset.h"
 #include "service_drop.h"
 

@@ -10,8 +10,8 @@
 
 #include "address_set.h"
 #include "balance.h"
-#include "fragment.h"
-#include "icmp.h"
+#include "fragment_table.h"
+#include "icmp_packet.h"
 #include "remote.h"
 #include "snat.h"
 

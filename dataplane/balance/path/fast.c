@@ -13,7 +13,7 @@
 #include "overload.h"
 #include "police.h"
 #include "pressure.h"
-#include "segment.h"
+#include "segment_shortcut.h"
 
 #define FAST_GROUP 16
 

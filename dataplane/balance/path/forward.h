@@ -3,7 +3,7 @@
  * Forwarding the packets of sessions.
  *
  *   - plain packets, sent at once: forward_may(), forward_find(), forward_plain(), forward_emit(),
- *     all inline; for fast.c, remote.c, segment.h
+ *     all inline; for fast.c, remote.c, segment_shortcut.h
  *   - any packet, sent by transmit: forward_path(), forward_packet() of forward.c; for slow.c and
  *     fast_general()
  */
@@ -127,7 +127,7 @@ forward_emit(const struct sy_tx_cache *tx, uint64_t neighbour, struct rte_mbuf *
 	return SY_LIKELY(!behind) && sy_tx_cache_send(tx, m) ? SY_NEXT_SENT : SY_NEXT_READY;
 }
 
-/* ---- forward.c, translate.c ------------------------------------------------------------------ */
+/* ---- forward.c, forward_translate.c ---------------------------------------------------------- */
 
 /* Rewrites and counts packet i, and marks it for transmit. The caller has checked TTL and MTU. */
 void forward_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s);

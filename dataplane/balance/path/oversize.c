@@ -12,7 +12,7 @@
  * narrow path its server does not know is fragmented, whatever its DF bit says (client_mtu.c).
  */
 #include "forward.h"
-#include "fragment.h"
+#include "fragment_table.h"
 #include "police.h"
 #include "queued.h"
 #include "service_drop.h"

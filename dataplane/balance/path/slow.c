@@ -4,10 +4,10 @@
  *
  *   begins a session       slow_create()   create, forward
  *   other TCP, UDP, echo   slow_packet()   look up again, slow_advance(), create, forward
- *   other ICMP             icmp_packet()   (icmp.c)
+ *   other ICMP             icmp_packet()   (icmp_packet.c)
  *
- * The first two end in slow_forward(), which leaves the packet to transmit; segment.h has a short
- * cut for the first.
+ * The first two end in slow_forward(), which leaves the packet to transmit; segment_shortcut.h has
+ * a short cut for the first.
  */
 #include "access_check.h"
 #include "address_set.h"
@@ -16,14 +16,14 @@
 #include "client_options.h"
 #include "create.h"
 #include "end.h"
-#include "icmp.h"
+#include "icmp_packet.h"
 #include "locate.h"
 #include "loss.h"
 #include "originated.h"
 #include "overload.h"
 #include "police.h"
 #include "reset.h"
-#include "segment.h"
+#include "segment_shortcut.h"
 #include "service_drop.h"
 #include "slow_advance.h"
 #include "splice_path.h"

@@ -27,7 +27,7 @@
 #include "reopen.h"
 #include "reset.h"
 #include "reset_both.h"
-#include "segment.h"
+#include "segment_shortcut.h"
 #include "service_drop.h"
 #include "splice_path.h"
 #include "tcp_state.h"

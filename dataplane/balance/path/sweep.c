@@ -11,7 +11,7 @@
 #include "end.h"
 #include "existing.h"
 #include "forward.h"
-#include "fragment.h"
+#include "fragment_table.h"
 #include "opening_queue.h"
 #include "pressure.h"
 #include "reset.h"

@@ -11,7 +11,7 @@
 
 #include "address_set.h"
 #include "create.h"
-#include "icmp.h"
+#include "icmp_packet.h"
 #include "reset.h"
 #include "service_drop.h"
 

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "flows.h"
-#include "fragment.h"
+#include "fragment_table.h"
 
 #define PIECE  256 /* bytes per fragment */
 #define PIECES 4   /* per datagram */

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
+#include "client_address_fixture.h"
 #include "service_dropped.h"
-#include "talk.h"
 
 /* Sends a hand-made client segment: its payload and its options (a multiple of 4). */
 static void send_made(struct talk *k, uint8_t flags, uint32_t seq, const char *payload,

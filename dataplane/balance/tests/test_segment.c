@@ -13,7 +13,7 @@
 #include "../../runtime/adjacency.h"
 #include "end.h"
 #include "flows.h"
-#include "segment.h"
+#include "segment_shortcut.h"
 
 #define ROUNDS 4000
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The addresses whose packets the forwarder accepts, and the kind of each: an immutable
- * open-addressing table, built by config/address.c and read by classify. */
+ * open-addressing table, built by config/address_publish.c and read by classify. */
 #ifndef ADDRESS_SET_H
 #define ADDRESS_SET_H
 

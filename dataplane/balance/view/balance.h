@@ -118,7 +118,7 @@ struct balance_worker {
 	uint64_t unknown_ports[UNAVAILABLE_KINDS];
 	struct burst_state burst;
 	uint16_t ipv4_id;                    /* id of the last originated IPv4 header */
-	struct fragments *fragments;         /* fragment.h */
+	struct fragments *fragments;         /* fragment_table.h */
 	struct remote *remote;               /* remote.h; NULL: all packets are steered */
 	struct originated_rates originated;  /* rate limits of originated packets */
 	struct opening_queue *opening_queue; /* opening_queue.h */

@@ -14,7 +14,7 @@
 #include <rte_cycles.h>
 #include <rte_lcore.h>
 
-#include "eal.h"
+#include "event_eal.h"
 #include "sy_event.h"
 
 #define EVENTS    20000u

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "registry.h"
-#include "request.h"
+#include "registry_request.h"
 
 #define FRAME_MAX  (SY_HOOK_OBJECT_MAX + 65536)
 #define SILENT_S   5 /* timeout per request and per response */

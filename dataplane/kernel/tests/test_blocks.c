@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Blocked sources: the program drops what the list says, whatever list was there before. */
-#include "direct.h"
+#include "director_fixture.h"
 
 #include <arpa/inet.h>
 #include <bpf/bpf.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Health checks on the VIP: real connections with a mark, and what remains after a process ends. */
-#include "support.h"
+#include "netns.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

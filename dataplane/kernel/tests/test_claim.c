@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Claimed addresses: the kernel answers ARP and ND for them, but sends no packets or resets. */
-#include "support.h"
+#include "netns.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The flow director on a veth: where packets go, and what outlives a process. */
-#include "direct.h"
+#include "director_fixture.h"
 
 #include <arpa/inet.h>
 #include <bpf/bpf.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The flow director and unusual frames (in VLANs, truncated, too long), and an interface that is
  * created again. */
-#include "direct.h"
+#include "director_fixture.h"
 
 #include <arpa/inet.h>
 #include <bpf/bpf.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Packets that the flow director's program drops itself: to ports of a VIP that
  * have no service. */
-#include "direct.h"
+#include "director_fixture.h"
 
 #include <bpf/bpf.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A flow director that is prepared while its predecessor runs and then replaces it. */
-#include "direct.h"
+#include "director_fixture.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
 #ifndef KERNEL_TESTS_TOPOLOGY_H
 #define KERNEL_TESTS_TOPOLOGY_H
 
-#include "support.h"
+#include "netns.h"
 
 #define TOPOLOGY_ITEMS 512
 #define TOPOLOGY_BULK  65536 /* 10.x.y.0/24 by x·256 + y */

@@ -16,7 +16,7 @@
 #define SY_LIMIT_STEP() sched_yield()
 #include "sy_limit.h"
 
-#include "eal.h"
+#include "event_eal.h"
 #include "sy_event.h"
 
 #define BUCKETS   40u

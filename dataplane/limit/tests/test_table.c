@@ -12,7 +12,7 @@
 
 static void limit_step(void);
 #define SY_LIMIT_STEP() limit_step()
-#include "../table.c"
+#include "../limit_table.c"
 
 #define SECOND UINT64_C(1000000000)
 #define MS     UINT64_C(1000000)

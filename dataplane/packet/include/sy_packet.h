@@ -75,7 +75,7 @@ struct sy_icmp {
 	uint32_t rest; /* echo: id, sequence; too big: MTU */
 } __attribute__((packed, may_alias));
 
-/* ---- parsing (parse.c, check.c, fragment.c) -------------------------------------------------- */
+/* ---- parsing (parse.c, checksum_verify.c, fragment.c) ---------------------------------------- */
 
 /* Which part of its datagram a packet is. Only NONE and FIRST have the transport header. */
 enum sy_fragment { SY_FRAGMENT_NONE, SY_FRAGMENT_FIRST, SY_FRAGMENT_LATER, SY_FRAGMENT_LAST };
@@ -236,7 +236,8 @@ uint32_t sy_packet_icmp_error(uint8_t *out, uint32_t cap, const uint8_t *frame,
                               const struct sy_view *v, enum sy_icmp_error kind,
                               const struct sy_addr *source, uint16_t mtu);
 
-/* ---- ICMP errors of others (quote.c, error.c) ---------------------------------------------------
+/* ---- ICMP errors of others (quote.c, icmp_rebuild.c) --------------------------------------------
+ * ---------------------------------------------------
  *
  *   IP │ ICMP │ quoted IP │ first bytes of the quoted transport
  *
@@ -318,7 +319,8 @@ uint32_t sy_packet_rebuild_error(uint8_t *out, uint32_t cap, const uint8_t *fram
                                  const struct sy_view *v, const struct sy_quote *q,
                                  const struct sy_tuple *quoted, const struct sy_addr *src);
 
-/* ---- headers that grow or shrink (tunnel.c, translate.c, option.c, payload.c) -------------------
+/* ---- headers that grow or shrink (tunnel.c, translate.c, tcp_option.c, payload.c) ---------------
+ * -------------------
  *
  * The payload stays in place and the headers move: the caller owns SY_PACKET_HEADROOM writable
  * bytes before the frame. Each function returns the frame's new first byte, or NULL with nothing
@@ -405,7 +407,7 @@ uint8_t *sy_tcp_prepend(uint8_t *frame, struct sy_view *v, const void *data, uin
  * protocols and fragments alone. */
 void sy_tcp_strip(uint8_t *frame, struct sy_view *v, uint8_t keep);
 
-/* ---- TCP (sequence.c, reset.c, proxy.c) ------------------------------------------------------ */
+/* ---- TCP (sequence.c, tcp_reset.c, proxy.c) -------------------------------------------------- */
 
 /* Adds to a segment's sequence number and updates the checksum. */
 void sy_tcp_shift_seq(uint8_t *frame, const struct sy_view *v, uint32_t by);
@@ -421,7 +423,7 @@ void sy_tcp_shift_time(uint8_t *frame, const struct sy_view *v, uint32_t own, ui
  * 65535. Updates the checksum. */
 void sy_tcp_scale_window(uint8_t *frame, const struct sy_view *v, int by);
 
-/* ---- TCP segments of our own (segment.c) ----------------------------------------------------- */
+/* ---- TCP segments of our own (tcp_segment.c) ------------------------------------------------- */
 
 #define SY_TCP_SCALE_MAX   14 /* RFC 7323 2.3 */
 #define SY_TCP_NO_SCALE    15

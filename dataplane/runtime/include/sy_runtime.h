@@ -562,7 +562,7 @@ uint32_t sy_own_sources_version(const struct sy_runtime *rt);
 /* Call after claiming all addresses and sources: removes what an earlier process left. */
 void sy_address_settle(struct sy_runtime *rt);
 
-/* ---- health checks on the VIP (check.c) ------------------------------------------------------ */
+/* ---- health checks on the VIP (health_mark.c) ------------------------------------------------ */
 
 /*
  * Routes this host's packets with a mark to a server, see sy_kernel.h, by the interface that routes
@@ -587,7 +587,7 @@ void sy_rcu_retire(struct sy_runtime *rt, void *ptr, void (*free_fn)(void *ptr))
 #define SY_RCU_READ(p)       __atomic_load_n(&(p), __ATOMIC_ACQUIRE)
 #define SY_RCU_PUBLISH(p, v) __atomic_store_n(&(p), (v), __ATOMIC_RELEASE)
 
-/* ---- control socket (control.c) -------------------------------------------------------------- */
+/* ---- control socket (control_socket.c) ------------------------------------------------------- */
 
 /*
  * The control socket: SOCK_STREAM, mode 0600, or 0660 with a group. A frame is a 32-bit big-endian

@@ -3,7 +3,7 @@
 #ifndef ECHO_H
 #define ECHO_H
 
-#include "support.h"
+#include "runtime_fixture.h"
 
 #define SERVER_V4 "10.77.0.100"
 #define SERVER_V6 "2001:db8:77::100"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../frame.h"
+#include "../control_frame.h"
 
 #define MAX 70000
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "../cpu_wait.h"
-#include "support.h"
+#include "runtime_fixture.h"
 
 #define PERIOD_NS UINT64_C(10000000)
 

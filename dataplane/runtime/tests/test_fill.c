@@ -4,7 +4,7 @@
  * kernel drops. And whether buffers suffice for the queues of an interface that is back. */
 #include "../port_xsk.c"
 
-#include "support.h"
+#include "runtime_fixture.h"
 
 #define RING PORT_XSK_RING
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "../frame.h"
+#include "../control_frame.h"
 
 #define MAX 100000
 

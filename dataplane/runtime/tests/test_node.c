@@ -10,7 +10,7 @@
 
 #include "../../../tests/folder.h"
 #include "../runtime.h"
-#include "support.h"
+#include "runtime_fixture.h"
 
 /* As in sysfs: two CPUs on node 0, one on node 1, one without a known node. */
 static void test_nodes(void **state)

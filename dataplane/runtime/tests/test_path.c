@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "../route.h"
-#include "support.h"
+#include "runtime_fixture.h"
 
 #define ROUTES   300
 #define SESSIONS 400

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Samples of packets: none without a request, the requested share of them, their contents, and
  * their bounds. The test's thread is the worker too, and moves its clock. */
-#include "support.h"
+#include "runtime_fixture.h"
 
 #include "sy_sample.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Until when a worker has processed all packets, including steered ones: a timeout must not expire
  * while a packet is in a ring. No worker runs by itself. */
-#include "support.h"
+#include "runtime_fixture.h"
 
 #define WORKERS 2
 #define SECOND  UINT64_C(1000000000)

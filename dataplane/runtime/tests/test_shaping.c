@@ -7,7 +7,7 @@
 
 #include <sy_shaping.h>
 
-#include "support.h"
+#include "runtime_fixture.h"
 
 #define FLOWS    16
 #define SERVICES 4

@@ -5,7 +5,7 @@
 
 #include <sy_shaping.h>
 
-#include "support.h"
+#include "runtime_fixture.h"
 
 #define END_NS UINT64_C(100000000) /* how long refused packets stay pending */
 #define TURN   (4 * SY_BURST)      /* packets that a poll dequeues, if no other comes */

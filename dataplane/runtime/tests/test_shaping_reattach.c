@@ -7,7 +7,7 @@
 
 #include <sy_shaping.h>
 
-#include "support.h"
+#include "runtime_fixture.h"
 
 #define PORT    1 /* so its tree is worker 1's */
 #define WORKERS 2

@@ -12,7 +12,7 @@
 
 #include <sy_post.h>
 
-#include "support.h"
+#include "runtime_fixture.h"
 
 #define FLOWS   64
 #define PACKETS 20000

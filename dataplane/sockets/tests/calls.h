@@ -14,7 +14,7 @@
 
 #include "script.h"
 
-#include "link.h"
+#include "context_link.h"
 
 #define CALLS_CHECK(condition)                                                                     \
 	do {                                                                                       \

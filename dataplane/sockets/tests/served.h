@@ -9,7 +9,7 @@
 
 #include "script.h"
 
-#include "link.h"
+#include "context_link.h"
 
 #define SERVED_MOST 1100
 

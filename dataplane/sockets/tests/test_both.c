@@ -11,7 +11,7 @@
 #include "script.h"
 
 #include "both.h"
-#include "link.h"
+#include "context_link.h"
 
 /* ---- notes ----------------------------------------------------------------------------------- */
 

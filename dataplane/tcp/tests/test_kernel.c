@@ -24,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "support.h"
+#include "runtime_fixture.h"
 #include "sy_stack_port.h"
 
 #define SERVER_V4 "10.77.0.100"

@@ -8,7 +8,7 @@
 #include "../segment.h"
 #include "../stack.h"
 #include "large.h"
-#include "support.h"
+#include "runtime_fixture.h"
 #include "sy_stack_port.h"
 #include "worker.h"
 
