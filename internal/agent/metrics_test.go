@@ -124,6 +124,26 @@ func TestAScrapeHasWhatIsAskedFor(t *testing.T) {
 	}
 }
 
+// Queries that use former names of metrics and labels get the same values until 1.0.
+func TestFormerNamesOfMetricsAreServed(t *testing.T) {
+	l, address := metricsLab(t, "services")
+	l.forwarder.Status.SessionsEmbryonic = 6
+	l.forwarder.Workers = []*forwarderpb.Worker{{Id: 0, SteeredOut: 7, SteeredIn: 8, Remote: 9}}
+	l.forwarder.Ports = []*forwarderpb.Port{{Name: "eth0", DirectorSteered: 10}}
+	text := scrape(t, address)
+	for _, want := range []string{
+		"steelyard_forwarder_embryonic_sessions 6\n", "steelyard_forwarder_unproven_sessions 6\n",
+		`steelyard_worker_steered_out_packets_total{worker="0"} 7` + "\n", `steelyard_worker_handed_out_packets_total{worker="0"} 7` + "\n",
+		`steelyard_worker_steered_in_packets_total{worker="0"} 8` + "\n", `steelyard_worker_handed_in_packets_total{worker="0"} 8` + "\n",
+		`steelyard_worker_remote_packets_total{worker="0"} 9` + "\n", `steelyard_worker_foreign_packets_total{worker="0"} 9` + "\n",
+		`steelyard_port_director_packets_total{port="eth0",result="steered",verdict="steered"} 10` + "\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+}
+
 // A scrape names the parts that a forwarder does not answer in time.
 func TestIncompleteScrapeIsMarked(t *testing.T) {
 	l, address := metricsLab(t, "servers")
@@ -180,7 +200,7 @@ func TestMetrics(t *testing.T) {
 		`steelyard_access_rule_matches_total{list="edge",rule="scanners"} `,
 		`steelyard_access_rule_matches_total{list="edge",rule="otherwise"} `,
 		"steelyard_access_dropped_early_total 41\n",
-		`steelyard_adopted_sessions{result="kept"} 5` + "\n", `steelyard_adopted_sessions{result="torn"} 0` + "\n",
+		`steelyard_adopted_sessions{result="kept",verdict="kept"} 5` + "\n", `steelyard_adopted_sessions{result="torn",verdict="torn"} 0` + "\n",
 		`steelyard_event_device_packets_total{device="event_sw",model="direct",result="taken"} 9` + "\n",
 		`steelyard_event_device_packets_total{device="event_sw",model="direct",result="refused"} 4` + "\n",
 		`steelyard_event_device_packets{device="event_sw",model="direct"} 2` + "\n",

@@ -82,8 +82,9 @@ type adoptionView struct {
 	Refused    string            `json:"refused"`
 	AwayNs     uint64            `json:"away_ns"`
 	DurationNs uint64            `json:"duration_ns"`
-	Results    map[string]uint64 `json:"results"` // sessions, by result of the adoption
-	Trusted    bool              `json:"trusted"` // after an upgrade: adopted without checking each session
+	Results    map[string]uint64 `json:"results"`  // sessions, by result of the adoption
+	Verdicts   map[string]uint64 `json:"verdicts"` // deprecated: results
+	Trusted    bool              `json:"trusted"`  // after an upgrade: adopted without checking each session
 }
 
 func viewStatus(s *pb.GetStatusResponse) statusView {
@@ -133,6 +134,7 @@ func viewAdoption(a *dpclient.Adoption) *adoptionView {
 	for _, result := range a.GetResults() {
 		view.Results[result.GetName()] = result.GetSessions()
 	}
+	view.Verdicts = view.Results
 	return view
 }
 

@@ -215,6 +215,7 @@ type workerView struct {
 	HandedOut  uint64 `json:"handed_out"` // deprecated: steered_out
 	HandedIn   uint64 `json:"handed_in"`  // deprecated: steered_in
 	Remote     uint64 `json:"remote"`
+	Foreign    uint64 `json:"foreign"` // deprecated: remote
 	BusyCycles uint64 `json:"busy_cycles"`
 	IdleCycles uint64 `json:"idle_cycles"`
 	Sleeps     uint64 `json:"sleeps"`
@@ -370,7 +371,7 @@ func viewWorker(w *dpclient.Worker) workerView {
 	return workerView{
 		ID: w.GetId(), Slots: w.GetSlots(), Sessions: w.GetSessions(), RxPackets: w.GetRxPackets(),
 		TxPackets: w.GetTxPackets(), SteeredOut: w.GetSteeredOut(), SteeredIn: w.GetSteeredIn(),
-		HandedOut: w.GetSteeredOut(), HandedIn: w.GetSteeredIn(), Remote: w.GetRemote(),
+		HandedOut: w.GetSteeredOut(), HandedIn: w.GetSteeredIn(), Remote: w.GetRemote(), Foreign: w.GetRemote(),
 		BusyCycles: w.GetBusyCycles(), IdleCycles: w.GetIdleCycles(), Sleeps: w.GetSleeps(),
 	}
 }

@@ -57,7 +57,7 @@ var (
 	kernelProblems    = desc("kernel_problems", "Settings of this host that keep the forwarder from working; `steelyard get status` shows them with their remedies.")
 	unknownPorts      = desc("unknown_port_answers_total", "Resets and ICMP errors for packets to ports of VIPs without a service.", "answer")
 
-	adopted      = desc("adopted_sessions", "Sessions of an earlier forwarder found at the start, by the result of their adoption.", "result")
+	adopted      = desc("adopted_sessions", "Sessions of an earlier forwarder found at the start, by the result of their adoption. The label verdict is deprecated: result.", "result", "verdict")
 	adoptionTime = desc("adoption_seconds", "Duration of the adoption.")
 	adoptionAway = desc("adoption_away_seconds", "Time without a forwarder before this one.")
 
@@ -88,7 +88,7 @@ var (
 	portTxBytes  = desc("port_transmit_bytes_total", "Bytes sent.", "port")
 	portMissed   = desc("port_receive_missed_packets_total", "Packets lost because receive buffers were missing.", "port")
 	portFailed   = desc("port_transmit_failed_packets_total", "Packets that could not be sent.", "port")
-	portDirector = desc("port_director_packets_total", "Packets by the result of the flow director.", "port", "result")
+	portDirector = desc("port_director_packets_total", "Packets by the result of the flow director. The label verdict is deprecated: result.", "port", "result", "verdict")
 
 	workerRx         = desc("worker_receive_packets_total", "Packets that the worker received from ports.", "worker")
 	workerTx         = desc("worker_transmit_packets_total", "Packets that the worker sent to ports.", "worker")
@@ -97,6 +97,7 @@ var (
 	workerHandedOut  = desc("worker_handed_out_packets_total", "Deprecated: steelyard_worker_steered_out_packets_total.", "worker")
 	workerHandedIn   = desc("worker_handed_in_packets_total", "Deprecated: steelyard_worker_steered_in_packets_total.", "worker")
 	workerRemote     = desc("worker_remote_packets_total", "Packets of other workers' sessions forwarded without steering them to their owner.", "worker")
+	workerForeign    = desc("worker_foreign_packets_total", "Deprecated: steelyard_worker_remote_packets_total.", "worker")
 	workerBusy       = desc("worker_busy_cycles_total", "Clock cycles spent on packets.", "worker")
 	workerIdle       = desc("worker_idle_cycles_total", "Clock cycles spent without packets.", "worker")
 	workerSleeps     = desc("worker_sleeps_total", "Times the worker went to sleep.", "worker")
@@ -199,7 +200,7 @@ func collectStatus(ctx context.Context, s scrape, client *dpclient.Client) error
 		s.gauge(adoptionTime, float64(adoption.GetDurationNs())/1e9)
 		s.gauge(adoptionAway, float64(adoption.GetAwayNs())/1e9)
 		for _, result := range adoption.GetResults() {
-			s.gauge(adopted, float64(result.GetSessions()), result.GetName())
+			s.gauge(adopted, float64(result.GetSessions()), result.GetName(), result.GetName())
 		}
 	}
 	return nil
@@ -296,9 +297,9 @@ func collectPorts(ctx context.Context, s scrape, client *dpclient.Client) error 
 		s.counter(portTxBytes, port.GetTxBytes(), name)
 		s.counter(portMissed, port.GetRxMissed(), name)
 		s.counter(portFailed, port.GetTxFailed(), name)
-		s.counter(portDirector, port.GetDirectorSteered(), name, "steered")
-		s.counter(portDirector, port.GetDirectorPassed(), name, "passed")
-		s.counter(portDirector, port.GetDirectorDropped(), name, "dropped")
+		s.counter(portDirector, port.GetDirectorSteered(), name, "steered", "steered")
+		s.counter(portDirector, port.GetDirectorPassed(), name, "passed", "passed")
+		s.counter(portDirector, port.GetDirectorDropped(), name, "dropped", "dropped")
 	}
 	return nil
 }
@@ -317,6 +318,7 @@ func collectWorkers(ctx context.Context, s scrape, client *dpclient.Client) erro
 		s.counter(workerHandedOut, worker.GetSteeredOut(), id)
 		s.counter(workerHandedIn, worker.GetSteeredIn(), id)
 		s.counter(workerRemote, worker.GetRemote(), id)
+		s.counter(workerForeign, worker.GetRemote(), id)
 		s.counter(workerBusy, worker.GetBusyCycles(), id)
 		s.counter(workerIdle, worker.GetIdleCycles(), id)
 		s.counter(workerSleeps, worker.GetSleeps(), id)
