@@ -163,6 +163,7 @@ static void leave_undo(struct leave *l)
 
 	if (!l->locked)
 		return;
+	signals_leave(false);
 	if (l->channel >= 0) {
 		supervisor_move(); /* before the heir exits: the parent frees what a worker had */
 		REAL(send)(l->channel, &byte, sizeof(byte), MSG_NOSIGNAL);
@@ -180,7 +181,10 @@ static void leave(struct leave *l)
 
 	for (int i = 0; i < TRIES; i++) {
 		leave_prepare(l);
-		if (!l->locked || !signals_deferred(&program))
+		if (!l->locked)
+			return;
+		signals_leave(true);
+		if (!signals_deferred(&program))
 			return;
 		leave_undo(l);
 		pthread_sigmask(SIG_SETMASK, &program, NULL);

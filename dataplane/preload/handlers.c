@@ -8,21 +8,18 @@
  * Handlers that are set by other ways than these functions are called as ever: what they call
  * inside the stack fails with EAGAIN.
  *
- * A process with a stack also has a handler where the program wants a signal to end it: other
- * processes get the connections that it has not accepted
- * (docs/design/0067-reload-without-a-gap.md).
+ * A process with a stack also has a handler where the program leaves the default action to a signal
+ * that ends it: end_process(), for process_end.c.
  */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <ucontext.h>
 
 #include "preload.h"
 #include "real.h"
 
-#define END_S      10 /* for connections that the program has not accepted */
 #define SAME_FLAGS (SA_SIGINFO | SA_RESETHAND) /* that the kernel gets otherwise */
 
 typedef void (*handler)(int, siginfo_t *, void *);
@@ -32,6 +29,7 @@ typedef void (*any)(void);
 static struct {
 	handler call;
 	int flags;
+	sigset_t mask; /* of a default action; that of a handler is the kernel's, too */
 } kept[NSIG];
 
 static __thread struct {
@@ -39,6 +37,7 @@ static __thread struct {
 	volatile bool deferred;  /* signals are blocked until the lock is released */
 	volatile uint64_t mask;  /* and then this is to be blocked */
 	volatile bool ran, ends; /* handlers since the last sleep began; one without SA_RESTART */
+	volatile bool leaves;    /* it has the lock to execute a program */
 } self;
 
 /* The C library's sigset_t is larger than the kernel's, which is all that a frame has. */
@@ -67,6 +66,7 @@ static void defer(int number, siginfo_t *info, ucontext_t *u)
 {
 	uint64_t blocked = mask_blocked();
 	bool outermost = !self.entered;
+	int code = errno;
 
 	self.entered = true;
 	if (outermost)
@@ -76,15 +76,24 @@ static void defer(int number, siginfo_t *info, ucontext_t *u)
 	syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), number, info);
 	if (outermost)
 		self.entered = false;
+	errno = code;
 }
+
+/* While the thread leaves, a signal that is deferred would be pending and blocked for the next
+ * program. */
+static bool is_deferred(void)
+{
+	return runner_is_inside() && !self.leaves;
+}
+
+static void default_set(int number, const struct sigaction *program);
 
 static void enter(int number, siginfo_t *info, void *context)
 {
 	int code = errno;
 
-	if (runner_is_inside()) {
+	if (is_deferred()) {
 		defer(number, info, context);
-		errno = code;
 		return;
 	}
 	wait_abandon(); /* a sleep that it has interrupted ends anyway, and this may take long */
@@ -92,7 +101,7 @@ static void enter(int number, siginfo_t *info, void *context)
 	bool ends = self.ends | !(kept[number].flags & SA_RESTART);
 	handler call = __atomic_load_n(&kept[number].call, __ATOMIC_ACQUIRE);
 	if (kept[number].flags & SA_RESETHAND)
-		REAL(sigaction)(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+		default_set(number, &(struct sigaction){.sa_flags = kept[number].flags});
 	call(number, info, context);
 	self.ran = true; /* after its own calls, which may sleep */
 	self.ends = ends;
@@ -138,49 +147,61 @@ void signals_unblock(void)
 
 static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-/* The signal may have interrupted malloc(), whose lock then stays locked: the process ends all the
- * same. */
-static void end_guard(void)
-{
-	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
-	const struct itimerspec at = {.it_value.tv_sec = END_S};
-	int timer;
-
-	if (syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer) == 0)
-		syscall(SYS_timer_settime, timer, 0, &at, NULL);
-}
-
-/* Does not return: the lock stays locked, and where a wait was interrupted, all signals are blocked
- * again when the handler returns. */
+/* The interrupted code may have any lock but the stack's, such as malloc()'s: so all that this
+ * calls is async-signal-safe. No handler or cancellation of the program's ends it: all signals are
+ * blocked. */
 static void end_process(int number, siginfo_t *info, void *context)
 {
+	const struct sigaction fallback = {.sa_handler = SIG_DFL};
 	sigset_t one;
+	int cancel;
 
-	end_guard();
-	serve_killed();
+	if (is_deferred()) {
+		defer(number, info, context);
+		return;
+	}
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	process_end_request();
 	sigemptyset(&one);
 	sigaddset(&one, number);
-	REAL(sigaction)(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
-	syscall(SYS_tgkill, getpid(), gettid(), number);
-	pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+	for (;;) { /* another thread may set a handler meanwhile */
+		REAL(sigaction)(number, &fallback, NULL);
+		syscall(SYS_tgkill, getpid(), gettid(), number);
+		pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+	}
 }
 
-static void end_arm(int number, int flags)
-{
-	const struct sigaction a = {.sa_sigaction = enter, .sa_flags = SA_SIGINFO | SA_RESTART};
-
-	kept[number].flags = flags;
-	__atomic_store_n(&kept[number].call, end_process, __ATOMIC_RELEASE);
-	REAL(sigaction)(number, &a, NULL);
-}
-
-/* The default action of the first process of a namespace is none. */
+/* The default action of the first process of a namespace is none. A child that shares the memory
+ * has no stack, but handlers of its own. */
 static bool is_ending(int number)
 {
 	for (unsigned i = 0; i < SY_ARRAY_LEN(ending); i++)
 		if (ending[i] == number)
-			return runner.stack && getpid() != 1;
+			return runner.stack && runner.pid == getpid() && getpid() != 1;
 	return false;
+}
+
+/* SA_ONSTACK: the stack of a coroutine may be small. */
+static void end_arm(int number, const struct sigaction *program)
+{
+	struct sigaction a = {.sa_sigaction = end_process,
+	                      .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
+
+	kept[number].flags = program->sa_flags;
+	kept[number].mask = program->sa_mask;
+	signals_all(&a.sa_mask);
+	REAL(sigaction)(number, &a, NULL);
+}
+
+static void default_set(int number, const struct sigaction *program)
+{
+	struct sigaction a = *program;
+
+	a.sa_handler = SIG_DFL;
+	if (is_ending(number))
+		end_arm(number, program);
+	else
+		REAL(sigaction)(number, &a, NULL);
 }
 
 void signals_arm(void)
@@ -190,7 +211,24 @@ void signals_arm(void)
 	for (unsigned i = 0; i < SY_ARRAY_LEN(ending); i++)
 		if (is_ending(ending[i]) && !REAL(sigaction)(ending[i], NULL, &a) &&
 		    a.sa_handler == SIG_DFL)
-			end_arm(ending[i], a.sa_flags);
+			end_arm(ending[i], &a);
+}
+
+void signals_leave(bool on)
+{
+	struct sigaction a;
+
+	self.leaves = on;
+	if (!on)
+		signals_arm();
+	for (unsigned i = 0; i < SY_ARRAY_LEN(ending) && on; i++) {
+		int number = ending[i];
+		if (REAL(sigaction)(number, NULL, &a) || a.sa_sigaction != end_process)
+			continue;
+		a = (struct sigaction){.sa_handler = SIG_DFL, .sa_flags = kept[number].flags};
+		a.sa_mask = kept[number].mask;
+		REAL(sigaction)(number, &a, NULL);
+	}
 }
 
 /* ---- how a program sets them ----------------------------------------------------------------- */
@@ -209,6 +247,7 @@ PRELOAD_EXPORT int sigaction(int number, const struct sigaction *new, struct sig
 		return REAL(sigaction)(number, new, old);
 	handler call = kept[number].call;
 	int flags = kept[number].flags;
+	sigset_t mask = kept[number].mask;
 	if (new) {
 		a = *new;
 		if (is_function(new)) {
@@ -222,17 +261,16 @@ PRELOAD_EXPORT int sigaction(int number, const struct sigaction *new, struct sig
 	if (REAL(sigaction)(number, new ? &a : NULL, &before))
 		return -1;
 	if (new &&new->sa_handler == SIG_DFL && is_ending(number))
-		end_arm(number, new->sa_flags);
+		end_arm(number, &a);
 	if (!old)
 		return 0;
 	*old = before;
 	if (before.sa_sigaction == enter) {
 		old->sa_sigaction = call;
 		old->sa_flags = (before.sa_flags & ~SAME_FLAGS) | (flags & SAME_FLAGS);
-		if (call == end_process) {
-			old->sa_handler = SIG_DFL;
-			old->sa_flags = flags;
-		}
+	} else if (before.sa_sigaction == end_process) {
+		*old = (struct sigaction){.sa_handler = SIG_DFL, .sa_flags = flags};
+		old->sa_mask = mask;
 	}
 	return 0;
 }
@@ -249,9 +287,9 @@ static sighandler_t set_by(sighandler_t (*real)(int, sighandler_t), int number, 
 	if (!REAL(sigaction)(number, NULL, &a) && a.sa_handler == new &&
 	    (is_function(&a) || new == SIG_DFL))
 		sigaction(number, &a, NULL);
-	if ((any)before != (any)enter)
-		return before;
-	return call == end_process ? SIG_DFL : (sighandler_t)(any)call;
+	if ((any)before == (any)end_process)
+		return SIG_DFL;
+	return (any)before == (any)enter ? (sighandler_t)(any)call : before;
 }
 
 #define SETTERS(X) X(signal) X(ssignal) X(bsd_signal) X(sysv_signal) X(__sysv_signal) X(sigset)

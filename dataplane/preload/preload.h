@@ -197,8 +197,6 @@ void serve_passed(int fd);
 void serve_accepted(struct sock *s);
 /* The process ends. */
 void serve_exit(void);
-/* Not locked. A signal is about to end it. Keeps the lock, so that nothing changes any more. */
-void serve_killed(void);
 /* Linux takes new connections from here on, or no longer: the process is about to execute a
  * program.
  */
@@ -208,6 +206,16 @@ void serve_check(void);
 /* In the parent; in the child. */
 void serve_forked(void);
 void serve_forget_all(void);
+
+/* ---- the end of the process (process_end.c) -----------------------------------------------------
+ */
+
+/* In the handler of a signal that ends the process; async-signal-safe. Returns when the helper
+ * thread has ended its sockets, or does not come to it in time. */
+void process_end_request(void);
+/* By the helper thread, not locked. */
+void process_end_serve(void);
+void process_end_forget(void); /* a child process: the request is its parent's */
 
 /* ---- connections that no thread has accepted (backlog.c) ------------------------------------- */
 
@@ -315,10 +323,12 @@ int signals_epoll(const struct signals *s, int epfd, struct epoll_event *e, int 
 /* Not locked: handlers run. Keeps errno. */
 void signals_restore(struct signals *s);
 
-/* Locked. The process has a stack from here on: what it has not accepted is to outlive it
- * (handlers.c).
- */
+/* Locked. The process has a stack from here on: signals that end it come to process_end.c
+ * (handlers.c). */
 void signals_arm(void);
+/* Locked, by a thread that executes a program, or does not any more: no signal is deferred that
+ * would be pending and blocked there. */
+void signals_leave(bool on);
 /* Has a signal come inside the stack (handlers.c)? Then all are blocked; what the program blocks.
  */
 bool signals_deferred(sigset_t *program);

@@ -12,7 +12,6 @@
 #include <time.h>
 
 #include <sy_large.h>
-#include <sy_patience.h>
 
 #include "preload.h"
 #include "real.h"
@@ -20,9 +19,6 @@
 #define HELPER_MS     10
 #define HELPER_POLLS  32           /* at most, one after the other */
 #define HELPER_GAP_NS 20000        /* between them, for the program's calls */
-#define DRAIN_NS      (1000 * MS)  /* at the end, since a peer has last taken something */
-#define DRAIN_MAX_NS  (10000 * MS) /* in all: a successor waits for the queues */
-#define DRAIN_STEP_NS (100 * MS)   /* between looks */
 #define RETRY_NS      (100 * MS)   /* asks for a queue again */
 #define LONG_NS       (10000 * MS) /* for which it has waited when it warns */
 
@@ -66,6 +62,7 @@ static void *helper(void *arg)
 
 	for (;;) {
 		watchdog_sleep(HELPER_MS * MS);
+		process_end_serve();
 		for (unsigned i = 0; i < HELPER_POLLS && helper_poll(i > 0); i++)
 			nanosleep(&gap, NULL);
 	}
@@ -320,69 +317,8 @@ int runner_start(void)
 	return 0;
 }
 
-/* ---- the end; a child ------------------------------------------------------------------------ */
-
-/* What was sent and is not acknowledged would be lost with the process. */
-static void drain(void)
-{
-	struct sy_stack_usage use;
-	struct signals signals = {0};
-	struct wait wait = {0};
-	struct pollfd p[WAIT_OWN];
-	struct sy_patience idle, all;
-	uint64_t taken;
-
-	if (!runner.stack || !runner_lock())
-		return;
-	serve_exit();
-	for (struct sock *s = all_socks; s; s = s->next) {
-		if (s->o.kind == OBJECT_LISTENER)
-			listener_retire(s);
-		if (s->id == SY_STACK_NONE || s->relay)
-			continue;
-		sy_stack_set_cookie(runner.stack, s->id, 0);
-		sy_stack_close(runner.stack, s->id, sy_clock_ns());
-		s->id = SY_STACK_NONE;
-	}
-	relays_linger();
-	idle = sy_patience_begin(DRAIN_NS, DRAIN_STEP_NS);
-	all = sy_patience_begin(DRAIN_MAX_NS, DRAIN_STEP_NS);
-	sy_stack_usage(runner.stack, &use);
-	do {
-		taken = use.orphans_taken;
-		runner_poll();
-		sy_stack_usage(runner.stack, &use);
-		if (use.orphans_taken != taken)
-			idle = sy_patience_begin(DRAIN_NS, DRAIN_STEP_NS);
-		if (use.connections <= use.time_wait || !sy_patience_left(&idle) ||
-		    !sy_patience_left(&all))
-			break;
-		if (!wait.waiter && wait_enter(&wait, 0))
-			break;
-		wait_sleep(&wait, p, WAIT_OWN, sy_clock_ns() + DRAIN_STEP_NS, &signals);
-	} while (true);
-	wait_leave(&wait);
-	runner.stack = NULL;
-	runner.refused = true;
-	runner_unlock();
-	signals_restore(&signals);
-}
-
-__attribute__((destructor)) static void at_exit(void)
-{
-	drain();
-}
-
-#define LEAVE(name)                                                                                \
-	PRELOAD_EXPORT void name(int status)                                                       \
-	{                                                                                          \
-		void (*real)(int) = (void (*)(int))dlsym(RTLD_NEXT, #name);                        \
-		drain();                                                                           \
-		real(status);                                                                      \
-		__builtin_unreachable();                                                           \
-	}
-LEAVE(_exit)
-LEAVE(_Exit)
+/* ---- a child ------------------------------------------------------------------------------------
+ */
 
 /* A signal handler may fork where it has interrupted the stack: the lock is the interrupted call's.
  */
@@ -430,6 +366,7 @@ static void fork_child(void)
 	link_fd = large_fd = -1;
 	relays_forget();
 	retired_forget();
+	process_end_forget();
 	for (struct sock *s = all_socks; s; s = s->next) {
 		s->id = s->id_v4 = SY_STACK_NONE;
 		s->o.links = NULL; /* the threads that wait are the parent's */
@@ -472,5 +409,4 @@ void runner_inherit(void)
 __attribute__((constructor)) static void at_start(void)
 {
 	pthread_atfork(runner_fork, fork_parent, fork_child);
-	at_quick_exit(drain);
 }

@@ -24,8 +24,6 @@
 #define CHECK_MAX_NS (2 * MESSAGE_HEARTBEAT_MS * MS)
 /* The program computes if its threads get more than this part of a core. */
 #define COMPUTES 10
-/* For the end of handshakes, in a process that a signal ends. */
-#define HANDSHAKE_MS 200
 
 static struct sock *listeners; /* by next_listener */
 
@@ -111,25 +109,6 @@ void serve_exit(void)
 		const struct sock *s = table_sock(fd);
 		if (s && s->o.kind == OBJECT_LISTENER)
 			REAL(close)(fd);
-	}
-}
-
-void serve_killed(void)
-{
-	const struct timespec gap = {.tv_nsec = (long)MS};
-	struct sy_stack_usage use;
-
-	if (!runner.stack || runner.pid != getpid() || !listeners || !runner_lock())
-		return;
-	serve_exit();
-	for (struct sock *s = listeners; s; s = s->next_listener)
-		listener_retire(s);
-	for (unsigned i = 0; i < HANDSHAKE_MS; i++) {
-		sy_stack_usage(runner.stack, &use);
-		if (!use.half_open)
-			break;
-		nanosleep(&gap, NULL);
-		runner_poll();
 	}
 }
 

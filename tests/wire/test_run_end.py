@@ -143,6 +143,39 @@ def test_signals_and_exit_status_are_forwarded(stack):
     assert done.returncode == 128 + signal.SIGKILL
 
 
+ENDED = """
+import os, signal, socket
+one = socket.create_server(("0.0.0.0", 8001))
+two = one.accept()[0]
+two.recv(4096)
+two.sendall(bytes({length}))
+os.write(1, b"has written all\\n")
+while True:
+    {then}
+"""
+
+
+@sanitized
+@pytest.mark.parametrize(
+    "then", ("signal.pause()", "bytearray(1 << 20)"), ids=("waits", "allocates")
+)
+def test_a_signal_ends_connections_too(stack, then):
+    """The peer gets what was sent and the end of the connection, whatever the program does."""
+    length = 32 << 10
+    script = stack.dir / "ended.py"
+    script.write_text(ENDED.format(length=length, then=then))
+    process = start(stack, "ended", [sys.executable, script], 8001)
+    with connect(stack["client"], V4, 8001) as one:
+        one.sendall(b"all")
+        process.wait_for("has written all")
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait() == 128 + signal.SIGTERM
+        data = b""
+        while part := one.recv(64 << 10):
+            data += part
+        assert data == bytes(length)
+
+
 COUNT = """
 import os, signal
 def say(number, _):
