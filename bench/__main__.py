@@ -11,8 +11,8 @@ Each is a module bench/run_NAME.py:
                           and as NAME-*.svg if there is more to draw; each has a PNG beside it
 
 The runs are collected into build/bench/NAME.json. After a full run, all results are copied to
-build/bench/full/, where `make bench-docs` finds them. NAME.commit there names the commit that was
-measured, so that `--resume` can skip it.
+build/bench/full/, where `make bench-docs` finds them. NAME.origin.json names the commit that was
+measured (bench/origin.py), so that `--resume` can skip it.
 """
 
 import argparse
@@ -22,12 +22,11 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from bench import headline, machine, report
+from bench import headline, machine, origin, report
 from tests.lab import reap
 
 RESULTS = machine.ROOT / "build/bench"
@@ -69,21 +68,18 @@ def complain(name, problem):
 def results(folder, name):
     """The results of a benchmark in a folder."""
     pictures = [*folder.glob(f"{name}.svg"), *folder.glob(f"{name}-*.svg")]
-    return [*folder.glob(f"{name}.json"), *pictures]
-
-
-def commit():
-    """The commit being measured; empty if the tree differs from a commit."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    git = subprocess.run(command, cwd=machine.ROOT, capture_output=True, text=True, check=False)
-    said = git.stdout.strip()
-    return "" if said.endswith("-dirty") else said
+    return [*folder.glob(f"{name}.json"), *folder.glob(f"{name}.origin.json"), *pictures]
 
 
 def is_measured(name):
     """Whether there is a full run of this commit."""
-    file = FULL / f"{name}.commit"
-    return file.exists() and file.read_text().strip() == (commit() or None)
+    file = FULL / f"{name}.origin.json"
+    measured = origin.commit()
+    return (
+        file.exists()
+        and not measured.endswith("-dirty")
+        and json.loads(file.read_text())["commit"] == measured
+    )
 
 
 def keep(name, module, made, full):
@@ -91,16 +87,15 @@ def keep(name, module, made, full):
     report.write(RESULTS / f"{name}.json", made)
     if hasattr(module, "plot"):
         module.plot(made, RESULTS / f"{name}.svg")
-    (RESULTS / "machine.json").write_text(json.dumps(machine.describe(), indent=2) + "\n")
+    of = json.dumps(origin.now(quick=not full), indent=2)
+    (RESULTS / f"{name}.origin.json").write_text(of + "\n")
     if not full:
         return
     FULL.mkdir(exist_ok=True)
-    for file in (*results(FULL, name), FULL / f"{name}.commit"):
-        file.unlink(missing_ok=True)
+    for file in results(FULL, name):
+        file.unlink()
     for file in results(RESULTS, name):
         shutil.copy(file, FULL)
-    (FULL / f"{name}.commit").write_text(commit() + "\n")
-    shutil.copy(RESULTS / "machine.json", FULL)
 
 
 def perform(name, quick, smoke):

@@ -3,8 +3,8 @@
 results of the last quick runs.
 
 Each benchmark has a page, docs/benchmarks/NAME.md, with its pictures beside it: one that has not
-been run keeps what it has shown. docs/benchmarks/README.md has the goals of all pages, README.md
-the main ones.
+been run keeps what it has shown, and says if the code has changed since.
+docs/benchmarks/README.md has the goals of all pages, README.md the main ones.
 """
 
 import importlib
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from bench import __main__ as bench
-from bench import headline, machine, report
+from bench import headline, machine, origin, report
 
 BEGIN, END = "<!-- bench -->\n", "<!-- /bench -->\n"
 GOALS = "<!-- goals -->\n"  # before and behind a page's table of goals
@@ -45,20 +45,13 @@ def replace(text, inner):
     return before + begin + inner + end + after
 
 
-def of_machine(described):
-    return "{processor}, {cores} cores, {memory_gb} GB of memory, Linux {kernel}".format(
-        **described
-    )
-
-
-def page(name, made, described, pictures, how):
+def page(name, made, measured, pictures):
     """docs/benchmarks/NAME.md."""
     title = importlib.import_module(f"bench.run_{name}").TITLE
     goals = headline.table(made)
     parts = [
         f"# {name}: {title}\n",
-        f"By `{how}` on {of_machine(described)}. Written by `make bench-docs`;\n"
-        "[docs/benchmarks.md](../benchmarks.md) says what is measured, and how.\n",
+        origin.paragraph(name, measured),
         f"{GOALS}{goals}{GOALS}" if goals else "",
         *(f"![{Path(picture).stem}]({picture})\n" for picture in sorted(pictures)),
         f"```\n{report.table(made).rstrip()}\n```\n",
@@ -78,23 +71,24 @@ def goals(text):
     return rest.partition(GOALS)[0].splitlines(keepends=True)[2:]
 
 
-def is_quick(text):
-    """Whether a page is of a quick run."""
-    return " QUICK=1` on " in text.partition(GOALS)[0]
-
-
-def quick_runs(texts):
-    """A sentence that names the pages of quick runs."""
-    names = ", ".join(name for name, text in texts.items() if is_quick(text))
-    return f" Quick runs: {names}." if names else ""
+def lesser(texts):
+    """Sentences that name the pages of quick runs, and those of older code."""
+    quick = [name for name, text in texts.items() if origin.read(text)["quick"]]
+    older = [name for name, text in texts.items() if origin.OLDER in text]
+    kinds = (("Quick runs", quick), ("Older code", older))
+    return "".join(
+        f" {kind}: {', '.join(named) if len(named) < len(texts) else 'all'}."
+        for kind, named in kinds
+        if named
+    )
 
 
 def readme(texts):
     rows = [row for text in texts.values() for row in goals(text)]
     main = [row for start in MAIN for row in rows if row.startswith(f"| {start}")]
     parts = [
-        "Measured by `make bench` on the machine that [each page](docs/benchmarks/README.md)"
-        f" names.{quick_runs(texts)}\n",
+        "Measured by `make bench` at the commit and on the machine that [each"
+        f" page](docs/benchmarks/README.md) names.{lesser(texts)}\n",
         "".join([headline.HEAD + "\n", *main]) if main else "",
         "All figures and their goals: [docs/benchmarks](docs/benchmarks/README.md). How they are"
         " measured: [docs/benchmarks.md](docs/benchmarks.md).\n",
@@ -109,7 +103,8 @@ def index(texts):
     parts = [
         "# Results of the benchmarks\n",
         "".join(entry(name, text) for name, text in texts.items()),
-        f"Written by `make bench-docs`. Each page names its run and machine.{quick_runs(texts)}\n"
+        "Written by `make bench-docs`. Each page names its commit, date, machine and kind of run."
+        f"{lesser(texts)}\n"
         f"[docs/benchmarks.md](../benchmarks.md) says what is measured, and how.\n\n{READING}\n",
         "".join([headline.HEAD + "\n", *rows]) if rows else "",
         f"![{pictures[0]}]({pictures[0]}.svg)\n" if pictures else "",
@@ -136,7 +131,7 @@ def tidy():
             file.unlink()
 
 
-def publish(name, folder, described, how):
+def publish(name, folder):
     """The page of a benchmark, and its pictures."""
     FIGURES.mkdir(exist_ok=True)
     for old in (*FIGURES.glob(f"{name}.svg"), *FIGURES.glob(f"{name}-*.svg")):
@@ -145,21 +140,29 @@ def publish(name, folder, described, how):
     for picture in pictures:
         shutil.copy(picture, FIGURES)
     made = report.read(folder / f"{name}.json")
-    text = page(name, made, described, [picture.name for picture in pictures], how)
+    measured = json.loads((folder / f"{name}.origin.json").read_text())
+    text = page(name, made, measured, [picture.name for picture in pictures])
     (FIGURES / f"{name}.md").write_text(text)
 
 
+def is_kept(folder, name, quick):
+    """Whether the folder has a run of this kind."""
+    file = folder / f"{name}.origin.json"
+    return file.exists() and json.loads(file.read_text())["quick"] == quick
+
+
 def main(quick):
-    how, kind = ("make bench{} QUICK=1", "quick") if quick else ("make bench{}", "full")
+    how, kind = ("make bench QUICK=1", "quick") if quick else ("make bench", "full")
     folder = bench.RESULTS if quick else bench.FULL
-    measured = [name for name in bench.names() if (folder / f"{name}.json").exists()]
+    measured = [name for name in bench.names() if is_kept(folder, name, quick)]
     if not measured:
-        print(f"bench-docs: there is no {kind} run: {how.format('')}", file=sys.stderr)
+        print(f"bench-docs: there is no {kind} run: {how}", file=sys.stderr)
         return 1
-    described = json.loads((folder / "machine.json").read_text())
     for name in measured:
-        publish(name, folder, described, how.format(f" BENCH={name}"))
+        publish(name, folder)
     tidy()
+    for name, text in pages().items():
+        (FIGURES / f"{name}.md").write_text(origin.renewed(name, text))
     texts = pages()
     README.write_text(replace(README.read_text(), readme(texts)))
     (FIGURES / "README.md").write_text(index(texts))

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from bench import __main__ as bench
-from bench import docs, headline, report
+from bench import docs, headline, origin, report
 
 
 def runs(name, metric, unit, values, params, baseline=None):
@@ -124,17 +124,21 @@ def places(tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "FULL", tmp_path / "full")
     monkeypatch.setattr(docs, "README", tmp_path / "README.md")
     monkeypatch.setattr(docs, "FIGURES", tmp_path / "figures")
+    monkeypatch.setattr(origin, "is_older", lambda measured: measured["commit"] != NOW)
     (tmp_path / "full").mkdir()
     docs.README.write_text(f"# Steelyard\n{docs.BEGIN}{docs.END}the end\n")
     return tmp_path
 
 
+NOW, BEFORE = "a" * 40, "b" * 40
 MACHINE = {"processor": "abacus", "cores": 2, "memory_gb": 24, "kernel": "6.1"}
 
 
-def measured(folder, name, made):
+def measured(folder, name, made, commit=NOW):
     report.write(folder / f"{name}.json", made)
-    (folder / "machine.json").write_text(json.dumps(MACHINE))
+    quick = folder.name != "full"
+    of = {"commit": commit, "date": "2026-12-01", "quick": quick, "machine": MACHINE}
+    (folder / f"{name}.origin.json").write_text(json.dumps(of))
 
 
 def test_readme_and_pages_are_written(places):
@@ -151,7 +155,8 @@ def test_readme_and_pages_are_written(places):
     assert readme.count("| 61.5 bytes/session |") == 1
     assert readme.startswith("# Steelyard\n") and readme.endswith("the end\n")
     page = (places / "figures/density.md").read_text()
-    assert "`make bench BENCH=density` on abacus, 2 cores, 24 GB of memory, Linux 6.1" in page
+    assert "**Full run** of commit aaaaaaaaaaaa, 2026-12-01, on abacus, 2 cores, 24 GB" in page
+    assert "`make bench BENCH=density`," in page
     assert page.index("![density](density.svg)") < page.rindex("61.5")
     assert "![density-look-up](density-look-up.svg)" in page
     index = (places / "figures/README.md").read_text()
@@ -184,7 +189,7 @@ def test_unmeasured_pages_are_kept(places):
     (full / "density.svg").write_text("<svg/>\n")
     assert docs.main(quick=False) == 0
     page = (places / "figures/density.md").read_text()
-    (full / "density.json").unlink()
+    (full / "density.origin.json").unlink()
     measured(full, "fastpath", fastpath(1_000_000, 29, 33, 35))
     assert docs.main(quick=False) == 0
     assert (places / "figures/density.md").read_text() == page
@@ -193,13 +198,39 @@ def test_unmeasured_pages_are_kept(places):
     assert readme.index("fastest run 29.0 ns") < readme.index("61.5 bytes/session")
 
 
+def test_pages_of_older_code_say_so(places, monkeypatch):
+    measured(places / "full", "density", memory(20_000_000, 61.5), BEFORE)
+    measured(places / "full", "fastpath", fastpath(1_000_000, 29, 33, 35))
+    assert docs.main(quick=False) == 0
+    old, new = ((places / f"figures/{n}.md").read_text() for n in ("density", "fastpath"))
+    assert origin.OLDER in old and origin.OLDER not in new
+    assert "Older code: density." in docs.README.read_text()
+    monkeypatch.setattr(origin, "is_older", lambda _: True)  # the code changes
+    assert origin.OLDER in origin.renewed("fastpath", new)
+    assert origin.read(new)["commit"] == NOW
+
+
+def test_each_page_begins_with_its_origin():
+    for name, text in docs.pages().items():
+        of = origin.read(text)
+        written = [origin.paragraph(name, of, older) for older in (False, True)]
+        assert text.split("\n\n")[1] + "\n" in written, name
+
+
+def test_unknown_and_changed_commits_are_older():
+    head = origin.commit().partition("-")[0]
+    assert not origin.is_older({"commit": head})
+    for unknown in ("", "c" * 40, head + "-dirty"):
+        assert origin.is_older({"commit": unknown})
+
+
 def test_quick_runs_are_labelled(places):
     measured(places, "density", memory(20_000_000, 61.5))
     assert docs.main(quick=True) == 0
     page = (places / "figures/density.md").read_text()
     assert "`make bench BENCH=density QUICK=1`" in page
-    assert "Quick runs: density." in docs.README.read_text()
-    assert "Quick runs: density." in (places / "figures/README.md").read_text()
+    assert "Quick runs: all." in docs.README.read_text()
+    assert "Quick runs: all." in (places / "figures/README.md").read_text()
 
 
 def test_readme_labels_only_quick_pages(places):

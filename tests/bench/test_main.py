@@ -60,7 +60,11 @@ def test_quick_run_keeps_the_last_full_run(call, tmp_path):
     ]
     assert medians == [1, 2]
     assert (tmp_path / "alpha.svg").read_text() == (tmp_path / "full/alpha.svg").read_text()
-    assert json.loads((tmp_path / "full/machine.json").read_text())["cores"] >= 1
+    quick, full = (
+        json.loads((tmp_path / f).read_text())
+        for f in ("alpha.origin.json", "full/alpha.origin.json")
+    )
+    assert full["machine"]["cores"] >= 1 and quick["quick"] and not full["quick"]
 
 
 def test_failure_does_not_stop_other_benchmarks(call, tmp_path, capsys):
@@ -131,11 +135,11 @@ def test_full_run_takes_at_most_two_and_a_half_hours():
 
 
 def test_full_runs_are_resumed_at_the_same_commit(call, monkeypatch, capsys):
-    monkeypatch.setattr(bench, "commit", lambda: "c1")
+    monkeypatch.setattr(bench.origin, "commit", lambda: "c1")
     assert call(alpha=good, beta=breaks) == 1
     assert "Some 14 minutes: alpha 7, beta 7." in capsys.readouterr().out
     assert call("--resume", alpha=breaks, beta=good) == 0
     assert "measures alpha" not in capsys.readouterr().out
-    for other in ("c2", ""):
-        monkeypatch.setattr(bench, "commit", lambda other=other: other)
+    for other in ("c2", "c1-dirty"):
+        monkeypatch.setattr(bench.origin, "commit", lambda other=other: other)
         assert call("--resume", alpha=breaks, beta=good) == 1
