@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls that make, connect, name and end sockets. */
+/* Calls that create, connect, name and shut down sockets. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
 
-#include "preload.h"
+#include "packets.h"
 #include "real.h"
 
-#define RESOLVE_NS (200 * MS) /* connect() waits for the kernel to find the neighbour */
+#define RESOLVE_NS (200 * MS) /* how long connect() waits for the neighbour */
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
@@ -82,7 +82,8 @@ int socket_local(int fd, struct sy_stack_endpoint *out)
 	return endpoint_from((void *)&a, len, out);
 }
 
-/* Programs (nginx) put a socket into their epoll instance before they connect it. */
+/* Registers new TCP sockets: programs such as nginx add a socket to their epoll instance before
+ * they connect it. */
 PRELOAD_EXPORT int socket(int family, int type, int protocol)
 {
 	int fd = REAL(socket)(family, type, protocol), code = errno;
@@ -107,7 +108,7 @@ static bool port_is_steered(uint16_t port)
 	return port >= c->port_first && port <= c->port_last;
 }
 
-/* Locked. From which of the served addresses does this connection go? false: it is Linux's. */
+/* Returns whether the stack opens this connection, and stores its local address. Locked. */
 static bool connect_is_ours(int fd, const struct sy_stack_endpoint *peer,
                             struct sy_stack_endpoint *local)
 {
@@ -115,7 +116,7 @@ static bool connect_is_ours(int fd, const struct sy_stack_endpoint *peer,
 	    supervisor_serves(&peer->addr) || sy_addr_is_bogus_source(&peer->addr) ||
 	    sy_addr_is_link_local(&peer->addr))
 		return false;
-	/* bind() has had the kernel choose a port: answers to it come to Linux. */
+	/* The kernel has chosen the port at bind(): segments to it go to Linux. */
 	if (local->port && !port_is_steered(ntohs(local->port)))
 		return false;
 	if (!addr_is_any(&local->addr))
@@ -127,7 +128,8 @@ static bool connect_is_ours(int fd, const struct sy_stack_endpoint *peer,
 	return supervisor_serves(&source);
 }
 
-/* Locked, and not while it sleeps. A SYN that is lost costs a second. */
+/* Waits for the kernel to resolve the neighbour: a lost SYN would cost a second. Locked, but for
+ * its sleeps. */
 static void neighbour_await(const struct sy_addr *dst)
 {
 	uint64_t end = sy_clock_ns() + RESOLVE_NS;
@@ -140,8 +142,8 @@ static void neighbour_await(const struct sy_addr *dst)
 	}
 }
 
-/* Locked. The connection ends, and its descriptors are an unconnected socket's. Those of an
- * accepted connection share one socket of the kernel (accept.c), which cannot become theirs. */
+/* Ends the connection, and makes the socket unconnected. Fails for accepted connections: they share
+ * a placeholder socket (accept.c). Locked. */
 static int connection_unconnect(struct sock *s, int fd)
 {
 	uint64_t now_ns = sy_clock_ns();
@@ -162,7 +164,7 @@ static int connection_unconnect(struct sock *s, int fd)
 	return 0;
 }
 
-/* How the first connect() has ended. A socket that has failed may be connected anew. */
+/* Returns the result of the first connect(). After a failure the socket may be connected again. */
 static int connect_result(struct sock *s, int fd)
 {
 	int rc;
@@ -170,7 +172,7 @@ static int connect_result(struct sock *s, int fd)
 	s->reported = true;
 	if (info_of(s).state != SY_STACK_CLOSED)
 		return 0;
-	/* getsockopt(SO_ERROR) may have reported it. */
+	/* 0 if getsockopt(SO_ERROR) has reported it. */
 	rc = -sy_stack_error(runner.stack, s->id);
 	connection_unconnect(s, fd);
 	return rc ? rc : -ECONNABORTED;
@@ -185,11 +187,11 @@ static int connect_await(struct sock *s, int fd, struct signals *signals)
 
 	if (rc)
 		return rc == -EAGAIN ? -EINPROGRESS : rc;
-	/* Another thread has called shutdown() or connect(). */
+	/* Another thread may have called shutdown() or connect(). */
 	return s->id == id ? connect_result(s, fd) : -ECONNABORTED;
 }
 
-/* A second connect() tells how the first one stands. */
+/* A repeated connect() returns the state of the first. */
 static int connect_repeat(struct sock *s, int fd, struct signals *signals)
 {
 	runner_poll();
@@ -201,7 +203,7 @@ static int connect_repeat(struct sock *s, int fd, struct signals *signals)
 	return rc == -EINPROGRESS ? -EALREADY : rc;
 }
 
-/* The kernel's socket says that it is in use, or listens no longer (AF_UNSPEC). */
+/* The kernel's socket reports that it is in use, or stops listening (AF_UNSPEC). */
 static int listener_connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
 	int listens = 1, rc = REAL(connect)(fd, addr, len), code = errno;
@@ -219,7 +221,7 @@ static int listener_connect(int fd, const struct sockaddr *addr, socklen_t len)
 	return rc;
 }
 
-/* connect() to no address (AF_UNSPEC). */
+/* connect() with AF_UNSPEC. */
 static int connection_disconnect(int fd)
 {
 	struct sock *s;
@@ -263,18 +265,19 @@ static int connect_new(int fd, int family, struct sy_stack_endpoint local,
 		s->local = info.local;
 	if (!table_get(fd))
 		table_put(fd, &s->o);
-	runner_poll(); /* the SYN leaves */
+	runner_poll(); /* sends the SYN */
 	return s->nonblock ? -EINPROGRESS : connect_await(s, fd, signals);
 }
 
-/* Locked. false: another thread has closed or connected the socket meanwhile. */
+/* Starts to resolve the neighbour. Returns false if another thread has closed or connected the
+ * socket meanwhile. Locked. */
 static bool connect_prepare(int fd, const struct sy_addr *dst)
 {
 	const struct object *before = table_get(fd);
 	bool waits;
 
 	if (REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK)
-		route_mac(dst, &waits); /* the kernel begins to look; the SYN comes again */
+		route_mac(dst, &waits); /* starts the resolution; the SYN is retransmitted */
 	else
 		neighbour_await(dst);
 	return runner.stack && table_get(fd) == before && !table_sock(fd) && socket_family(fd);
@@ -332,7 +335,7 @@ PRELOAD_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 
 /* ---- names, shutdown ------------------------------------------------------------------------- */
 
-/* Linux has a peer until its socket is closed, which is when TIME-WAIT begins. */
+/* Linux's socket has a peer until TIME-WAIT begins. */
 static bool connection_has_peer(int fd)
 {
 	enum sy_stack_state state = SY_STACK_CLOSED;
@@ -377,7 +380,8 @@ PRELOAD_EXPORT int getsockname(int fd, __SOCKADDR_ARG addr, socklen_t *len)
 	return (int)result(name_return(&s->local, s->family, addr.__sockaddr__, len));
 }
 
-/* A listening socket ends to listen, and stays. What else the kernel has, is its own. */
+/* shutdown() of a listener ends listening; the socket stays. For other sockets of the kernel, the
+ * kernel does all. */
 static int listener_shutdown(int fd, int how)
 {
 	if (REAL(shutdown)(fd, how))
@@ -392,7 +396,7 @@ static int listener_shutdown(int fd, int how)
 	return 0;
 }
 
-/* Locked. While a connection opens it ends by this, whichever side is named. */
+/* Shuts sides down. A connection that is opening ends, whichever side it is. Locked. */
 static int connection_shutdown(struct sock *s, int fd, int how)
 {
 	enum sy_stack_state state = s->id == SY_STACK_NONE ? SY_STACK_CLOSED : info_of(s).state;

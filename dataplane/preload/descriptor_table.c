@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which descriptors are the stack's; close, dup and fork. */
+/* Which descriptors are the stack's: close(), dup() and fork(). */
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@ REALS(X)
 
 static struct object **table;
 struct sock *all_socks;
-static int own_base = -1;
+static int own_first = -1;
 
 static struct object **table_make(void)
 {
@@ -59,8 +59,8 @@ struct set *table_set(int fd)
 	return o && o->kind == OBJECT_EPOLL ? (struct set *)o : NULL;
 }
 
-/* Another listening socket of this process at the same address (SO_REUSEPORT). */
-static bool has_twin(const struct sock *s)
+/* Returns whether this process has another listening socket at the same address (SO_REUSEPORT). */
+static bool has_other_listener(const struct sock *s)
 {
 	for (const struct sock *o = all_socks; o; o = o->next)
 		if (o != s && o->o.kind == OBJECT_LISTENER && o->o.refs > 0 && !o->ended &&
@@ -70,10 +70,10 @@ static bool has_twin(const struct sock *s)
 	return false;
 }
 
-/* The stack's side of it. */
+/* Ends the stack's side of it. */
 static void sock_end(struct sock *s)
 {
-	if (s->o.kind == OBJECT_LISTENER && !s->ended && !has_twin(s))
+	if (s->o.kind == OBJECT_LISTENER && !s->ended && !has_other_listener(s))
 		supervisor_listen(s, false, false);
 	serve_end(s);
 	if (s->o.kind == OBJECT_LISTENER) {
@@ -113,7 +113,7 @@ static void object_free(struct object *o)
 		sock_free((struct sock *)o);
 }
 
-/* Threads that still wait for it are woken. */
+/* Wakes the threads that still wait for it. */
 void object_end(struct object *o)
 {
 	if (--o->refs > 0 || o->kind == OBJECT_OWN || o->kind == OBJECT_RELAYED)
@@ -163,12 +163,13 @@ int table_own(int fd)
 
 	if (fd < 0)
 		return fd;
-	if (own_base < 0) {
+	if (own_first < 0) {
 		getrlimit(RLIMIT_NOFILE, &limit);
-		own_base = limit.rlim_cur > TABLE_SIZE ? TABLE_SIZE - 64 : (int)limit.rlim_cur - 64;
-		own_base = own_base < 0 ? 0 : own_base;
+		own_first =
+		        limit.rlim_cur > TABLE_SIZE ? TABLE_SIZE - 64 : (int)limit.rlim_cur - 64;
+		own_first = own_first < 0 ? 0 : own_first;
 	}
-	high = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, own_base);
+	high = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, own_first);
 	if (high >= 0) {
 		REAL(close)(fd);
 		fd = high;
@@ -225,7 +226,8 @@ PRELOAD_EXPORT int close(int fd)
 	if (o->kind == OBJECT_OWN)
 		return (int)result(-EBADF);
 	pthread_testcancel();
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* or it is closed by halves */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE,
+	                       &cancel); /* a cancelled thread would close only one side */
 	if (runner_lock()) {
 		table_put(fd, NULL);
 		runner_flush();
@@ -266,7 +268,7 @@ PRELOAD_EXPORT void closefrom(int first)
 	close_range(first < 0 ? 0 : (unsigned)first, UINT32_MAX, 0);
 }
 
-/* The C library closes a stream's descriptor by itself. */
+/* The C library closes a stream's descriptor without close(). */
 PRELOAD_EXPORT int fclose(FILE *f)
 {
 	table_forget(fileno(f));
@@ -288,7 +290,7 @@ PRELOAD_EXPORT FILE *freopen64(const char *restrict path, const char *restrict m
 
 /* ---- dup ------------------------------------------------------------------------------------- */
 
-static int duplicated(int from, int to)
+static int table_copy(int from, int to)
 {
 	struct object *o = table_get(from);
 
@@ -311,21 +313,21 @@ PRELOAD_EXPORT int dup(int fd)
 {
 	if (is_own(fd))
 		return (int)result(-EBADF);
-	return duplicated(fd, REAL(dup)(fd));
+	return table_copy(fd, REAL(dup)(fd));
 }
 
 PRELOAD_EXPORT int dup2(int from, int to)
 {
 	if (is_own(from) || is_own(to))
 		return (int)result(is_own(from) ? -EBADF : -EBUSY);
-	return duplicated(from, REAL(dup2)(from, to));
+	return table_copy(from, REAL(dup2)(from, to));
 }
 
 PRELOAD_EXPORT int dup3(int from, int to, int flags)
 {
 	if (is_own(from) || is_own(to))
 		return (int)result(is_own(from) ? -EBADF : -EBUSY);
-	return duplicated(from, REAL(dup3)(from, to, flags));
+	return table_copy(from, REAL(dup3)(from, to, flags));
 }
 
 static int fcntl_any(int fd, int command, void *arg)
@@ -339,9 +341,9 @@ static int fcntl_any(int fd, int command, void *arg)
 	if (rc < 0)
 		return rc;
 	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
-		return duplicated(fd, rc);
-	/* The kernel's descriptor of a connection is a copy of others', and a listener's never
-	 * blocks: the flag is kept here. */
+		return table_copy(fd, rc);
+	/* Keeps the flag here: connections share a placeholder socket in the kernel, and a
+	 * listener's kernel socket never blocks. */
 	if (s && command == F_GETFL)
 		return (rc & ~O_NONBLOCK) | (s->nonblock ? O_NONBLOCK : 0);
 	if (s && command == F_SETFL) {

@@ -18,7 +18,7 @@
 #include <sy_seen.h>
 #include <sy_xsk_queue.h>
 
-#include "preload.h"
+#include "packets.h"
 #include "real.h"
 
 #define TX_RING      MESSAGE_TX_RING
@@ -165,8 +165,8 @@ static int rings_map(struct queue *q, uint32_t rx_size)
 	return 0;
 }
 
-/* Linux before 6.4. The socket of a process that was killed keeps the queue for some milliseconds.
- */
+/* Linux before 6.4. The socket of a process that was killed keeps the queue for some
+ * milliseconds. */
 static int queue_bind(struct queue *q, int ifindex, unsigned number)
 {
 	struct sy_patience patience = sy_patience_begin(BIND_NS, BIND_STEP_NS);

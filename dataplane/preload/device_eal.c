@@ -13,7 +13,7 @@
 #include <rte_log.h>
 #include <rte_memory.h>
 
-#include "preload.h"
+#include "packets.h"
 
 #define EAL_MB "32"
 

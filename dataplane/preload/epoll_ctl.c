@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Readiness, and epoll over both kinds. An epoll instance keeps its descriptor in the kernel, which
- * looks at the kernel's sockets, at a listener's kernel side, and at the stack's queues; a set
- * beside it keeps what the stack's sockets tell.
+ * Readiness, and epoll_ctl(). An epoll instance keeps its descriptor in the kernel, which watches
+ * the kernel's sockets, a listener's kernel side, and the stack's queues. A set beside it has a
+ * watch for each socket of the stack.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 static struct set *all_sets;
 char own_mark;
 
-/* ---- what holds now -------------------------------------------------------------------------- */
+/* ---- readiness ------------------------------------------------------------------------------- */
 
 uint32_t sock_ready(struct sock *s)
 {
@@ -63,7 +63,7 @@ unsigned sock_level(const struct sock *s)
 
 void watch_unqueue(struct watch *w)
 {
-	struct queue *q = &w->set->queue[w->level];
+	struct watch_level *q = &w->set->level[w->level];
 
 	if (!w->queued)
 		return;
@@ -78,11 +78,11 @@ void watch_unqueue(struct watch *w)
 		q->last = w->before;
 }
 
-/* Behind the others of its level, which may have changed. */
+/* Enqueues it behind the others of its level; the level may have changed. */
 void watch_queue(struct watch *w)
 {
 	unsigned level = sock_level(w->sock);
-	struct queue *q = &w->set->queue[level];
+	struct watch_level *q = &w->set->level[level];
 
 	if (w->queued && w->level == level)
 		return;
@@ -98,7 +98,7 @@ void watch_queue(struct watch *w)
 	q->last = w;
 }
 
-/* Wakes a thread that waits for the set, or for one in which it is. */
+/* Wakes a thread that waits for the set, or for an epoll instance that contains it. */
 static void set_notify(struct set *set)
 {
 	uint64_t one = 1;
@@ -136,7 +136,7 @@ void sets_started(void)
 			set_add_own(set, wakeup_fd());
 }
 
-/* The threads that wait are the parent's. */
+/* In a child of fork(): the waiting threads are the parent's. */
 void sets_forked(void)
 {
 	for (struct set *set = all_sets; set; set = set->next) {
@@ -161,7 +161,7 @@ static struct set *set_make(int fd)
 	return set;
 }
 
-/* Not locked. Is it an epoll instance of the program's, of which nothing is known yet? */
+/* Returns whether it is an epoll instance of the program without a set. Called without the lock. */
 static bool is_instance(int fd, int other)
 {
 	struct epoll_event none = {0};
@@ -173,16 +173,16 @@ static bool is_instance(int fd, int other)
 	return is;
 }
 
-/* Another epoll instance, or poll(), waits for this one's descriptor: the kernel wakes it for each
- * packet, and then it looks. */
+/* Another epoll instance, or poll(), waits for this one's descriptor: the kernel wakes that wait
+ * for each packet, and it polls the stack. */
 void set_nest(int fd, int outer)
 {
-	bool fresh = outer >= 0 && is_instance(fd, outer);
+	bool is_new = outer >= 0 && is_instance(fd, outer);
 
-	if ((!fresh && !table_set(fd)) || !runner_lock())
+	if ((!is_new && !table_set(fd)) || !runner_lock())
 		return;
 	struct set *set = table_set(fd);
-	if (!set && fresh)
+	if (!set && is_new)
 		set = set_make(fd);
 	if (set && set->wakeup < 0) {
 		set->wakeup = table_own(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -279,23 +279,23 @@ static int watch_add(struct sock *s, struct set *set, int fd, const struct epoll
 	*w = (struct watch){.sock = s, .set = set, .fd = fd, .events = e->events, .data = e->data};
 	w->next = s->watches;
 	s->watches = w;
-	watch_queue(w); /* the next wait looks whether it is ready */
+	watch_queue(w); /* the next wait checks whether it is ready */
 	set_notify(set);
 	return 0;
 }
 
-static int watch_change(struct sock *s, struct set *set, int command, int fd,
+static int watch_change(struct sock *s, struct set *set, int op, int fd,
                         const struct epoll_event *e)
 {
 	struct watch *w = set ? watch_find(s, set, fd) : NULL;
 
-	if (command == EPOLL_CTL_ADD && w)
+	if (op == EPOLL_CTL_ADD && w)
 		return -EEXIST;
-	if (command != EPOLL_CTL_ADD && !w)
+	if (op != EPOLL_CTL_ADD && !w)
 		return -ENOENT;
-	if (command == EPOLL_CTL_ADD)
+	if (op == EPOLL_CTL_ADD)
 		return watch_add(s, set, fd, e);
-	if (command == EPOLL_CTL_DEL) {
+	if (op == EPOLL_CTL_DEL) {
 		watch_end(w);
 		return 0;
 	}
@@ -306,23 +306,22 @@ static int watch_change(struct sock *s, struct set *set, int command, int fd,
 	return 0;
 }
 
-PRELOAD_EXPORT int epoll_ctl(int epfd, int command, int fd, struct epoll_event *e)
+PRELOAD_EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *e)
 {
 	struct sock *s = table_sock(fd), *plain = table_plain(fd);
 	struct set *set;
 	int rc;
 
-	if (!s && !plain && command == EPOLL_CTL_ADD)
+	if (!s && !plain && op == EPOLL_CTL_ADD)
 		set_nest(fd, epfd);
-	if ((!s && !plain) ||
-	    (command != EPOLL_CTL_ADD && command != EPOLL_CTL_MOD && command != EPOLL_CTL_DEL))
-		return REAL(epoll_ctl)(epfd, command, fd, e);
+	if ((!s && !plain) || (op != EPOLL_CTL_ADD && op != EPOLL_CTL_MOD && op != EPOLL_CTL_DEL))
+		return REAL(epoll_ctl)(epfd, op, fd, e);
 	s = s ? s : plain;
-	if (command != EPOLL_CTL_DEL && !is_user_memory(e))
+	if (op != EPOLL_CTL_DEL && !is_user_memory(e))
 		return (int)result(-EFAULT);
 	if (s->o.kind != OBJECT_CONNECTION) {
-		rc = REAL(epoll_ctl)(epfd, command, fd, e);
-	} else { /* the kernel says whether epfd is one: its number there is never in a set */
+		rc = REAL(epoll_ctl)(epfd, op, fd, e);
+	} else { /* the kernel checks epfd: a connection's descriptor is never in its instance */
 		struct epoll_event none = {0};
 		rc = table_set(epfd) ? 0 : REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, fd, &none);
 		rc = rc && errno == ENOENT ? 0 : rc;
@@ -336,10 +335,10 @@ PRELOAD_EXPORT int epoll_ctl(int epfd, int command, int fd, struct epoll_event *
 		return (int)result(-EBADF);
 	}
 	set = table_set(epfd);
-	if (!set && command == EPOLL_CTL_ADD)
+	if (!set && op == EPOLL_CTL_ADD)
 		set = set_make(epfd);
-	rc = watch_change(s, set, command, fd, e);
-	if (s->o.kind == OBJECT_LISTENER && command != EPOLL_CTL_DEL)
+	rc = watch_change(s, set, op, fd, e);
+	if (s->o.kind == OBJECT_LISTENER && op != EPOLL_CTL_DEL)
 		runner_listen(s);
 	runner_unlock();
 	return (int)result(rc);

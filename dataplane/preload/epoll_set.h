@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The state of epoll instances, shared by epoll_ctl.c and epoll_wait.c. */
+/* The stack's sockets in epoll instances: shared by epoll_ctl.c and epoll_wait.c. */
 #ifndef PRELOAD_EPOLL_SET_H
 #define PRELOAD_EPOLL_SET_H
 
@@ -10,24 +10,24 @@ struct watch {
 	struct set *set;
 	int fd;
 	bool queued;
-	uint8_t level; /* the queue that it is in */
+	uint8_t level; /* of the queue that it is in */
 	uint32_t events;
 	epoll_data_t data;
 	struct watch *next;           /* of the socket */
 	struct watch *after, *before; /* in the queue */
 };
 
-/* Those of one level that may be ready. Without hooks all are of SY_USUAL. */
-struct queue {
+/* The watches of one level that may be ready. Without hooks all are of SY_USUAL. */
+struct watch_level {
 	struct watch *first, *last;
-	unsigned passed; /* waits that gave something else while it had some */
+	unsigned passed; /* waits that returned other levels' events while it was not empty */
 };
 
 struct set {
 	struct object o;
 	int fd;
-	struct queue queue[SY_PRIORITIES];
-	uint64_t kernel_ns; /* when the kernel was asked */
+	struct watch_level level[SY_PRIORITIES];
+	uint64_t kernel_ns; /* when the kernel was last polled */
 	int wakeup;         /* nested: readable while a watch may be ready; -1: not nested */
 	struct set *next;
 };

@@ -7,21 +7,21 @@
 #include "epoll_set.h"
 #include "real.h"
 
-#define KERNEL_NS    (1 * MS) /* a busy stack looks at the kernel's descriptors so often */
-#define LEVEL_PASSED 16       /* waits, before a level that others have passed gets its turn */
+#define KERNEL_NS    (1 * MS) /* how often a busy stack polls the kernel's descriptors */
+#define LEVEL_PASSED 16 /* waits after which a level that others have preceded returns an event */
 
-/* Events of one queue. */
-static int queue_collect(struct queue *q, struct epoll_event *out, int max)
+/* Stores events of one level. Returns how many. */
+static int level_collect(struct watch_level *q, struct epoll_event *out, int max)
 {
 	struct watch *end = q->last, *next;
 	int n = 0;
 
 	for (struct watch *w = q->first; w && n < max; w = next) {
-		bool last = w == end;
+		bool is_last = w == end;
 		uint32_t ready = sock_ready(w->sock) & (w->events | EPOLLERR | EPOLLHUP);
 
-		next = last ? NULL : w->after;
-		if (ready && sock_level(w->sock) > w->level) { /* what was urgent has been read */
+		next = is_last ? NULL : w->after;
+		if (ready && sock_level(w->sock) > w->level) { /* its urgent bytes have been read */
 			watch_queue(w);
 			continue;
 		}
@@ -38,35 +38,36 @@ static int queue_collect(struct queue *q, struct epoll_event *out, int max)
 	return n;
 }
 
-/* A level that was passed over for long gives one event, then the most urgent level all, of those
- * that are less urgent than usual one: the next wait then looks for what is more urgent. */
+/* Stores one event of each level that has been passed over for long. Then all of the most urgent
+ * level; of a level less urgent than usual, only one, so that the next wait finds what is more
+ * urgent. */
 static int set_collect(struct set *set, struct epoll_event *out, int max)
 {
-	unsigned given = SY_PRIORITIES;
+	unsigned first = SY_PRIORITIES;
 	int n = 0;
 
 	if (!runner.sorted)
-		return queue_collect(&set->queue[SY_USUAL], out, max);
+		return level_collect(&set->level[SY_USUAL], out, max);
 	for (unsigned level = 1; level < SY_PRIORITIES && n == 0; level++) {
-		struct queue *q = &set->queue[level];
+		struct watch_level *q = &set->level[level];
 		if (q->passed < LEVEL_PASSED)
 			continue;
 		q->passed = 0;
-		n = queue_collect(q, out, 1);
+		n = level_collect(q, out, 1);
 	}
-	for (unsigned level = 0; level < SY_PRIORITIES && given == SY_PRIORITIES; level++) {
+	for (unsigned level = 0; level < SY_PRIORITIES && first == SY_PRIORITIES; level++) {
 		int space = level > SY_USUAL && max - n > 1 ? 1 : max - n;
-		int more = queue_collect(&set->queue[level], out + n, space);
+		int more = level_collect(&set->level[level], out + n, space);
 		if (more > 0)
-			given = level;
+			first = level;
 		n += more;
 	}
-	for (unsigned level = given + 1; level < SY_PRIORITIES; level++)
-		set->queue[level].passed += set->queue[level].first != NULL;
+	for (unsigned level = first + 1; level < SY_PRIORITIES; level++)
+		set->level[level].passed += set->level[level].first != NULL;
 	return n;
 }
 
-/* Without what tells of the library's own descriptors. */
+/* Removes the events of the library's own descriptors. */
 static int events_filter(struct epoll_event *e, int count)
 {
 	int kept = 0;
@@ -77,7 +78,7 @@ static int events_filter(struct epoll_event *e, int count)
 	return kept;
 }
 
-/* What the kernel has now. */
+/* Stores the events that the kernel has now. */
 static int kernel_poll(struct set *set, struct epoll_event *e, int max)
 {
 	int n = max > 0 ? REAL(epoll_pwait)(set->fd, e, max, 0, NULL) : 0;
@@ -86,8 +87,8 @@ static int kernel_poll(struct set *set, struct epoll_event *e, int max)
 	return n < 0 ? 0 : events_filter(e, n);
 }
 
-/* Locked. Sleeps until there may be something. Returns how many events the kernel has, or -EINTR,
- * or -EBADF: the set is closed, and not to be touched. */
+/* Sleeps until something may be ready. Returns how many events the kernel has, -EINTR, or -EBADF:
+ * the set is closed and freed. Locked. */
 static int set_sleep(struct set *set, struct wait *wait, struct epoll_event *e, int max,
                      uint64_t deadline, struct signals *signals)
 {
@@ -110,7 +111,7 @@ static int set_sleep(struct set *set, struct wait *wait, struct epoll_event *e, 
 	return rc < 0 ? rc : p[WAIT_OWN].revents ? kernel_poll(set, e, max) : 0;
 }
 
-/* What is ready in the stack, and of the kernel's now and then. */
+/* Stores the stack's events, and at times the kernel's. */
 static int set_check(struct set *set, struct epoll_event *e, int max)
 {
 	int n = set_collect(set, e, max);
@@ -126,18 +127,18 @@ static int set_poll(struct set *set, struct epoll_event *e, int max)
 	return set_check(set, e, max);
 }
 
-/* Of what this thread leaves, others are notified. */
+/* Ends the wait, and notifies other threads of the events that are left. */
 static void set_leave(struct set *set, struct wait *wait)
 {
-	bool left = false;
+	bool more_left = false;
 	uint64_t count;
 
 	wait_leave(wait);
 	for (unsigned i = 0; i < SY_PRIORITIES; i++)
-		left |= set->queue[i].first != NULL;
-	if (set->wakeup >= 0 && !left)
+		more_left |= set->level[i].first != NULL;
+	if (set->wakeup >= 0 && !more_left)
 		REAL(read)(set->wakeup, &count, sizeof(count));
-	if (left && set->o.links)
+	if (more_left && set->o.links)
 		object_notify(&set->o);
 }
 
@@ -146,14 +147,14 @@ static int set_wait(struct set *set, struct epoll_event *e, int max, uint64_t de
 {
 	struct wait wait = {0};
 	int n = set_poll(set, e, max);
-	bool last = n == 0 && !signals->requested && is_past(deadline);
+	bool is_last = n == 0 && !signals->requested && is_past(deadline);
 
-	if (last)
+	if (is_last)
 		n = kernel_poll(set, e, max);
-	while (n == 0 && !last) {
-		last = is_past(deadline);
+	while (n == 0 && !is_last) {
+		is_last = is_past(deadline);
 		n = set_sleep(set, &wait, e, max, deadline, signals);
-		if (n > 0 && n < max) /* so far those of the kernel alone */
+		if (n > 0 && n < max) /* so far only the kernel's */
 			n += set_collect(set, e + n, max - n);
 		if (n == 0 && wait_posted(&wait))
 			n = set_check(set, e, max);
@@ -176,8 +177,8 @@ static int kernel_wait(int epfd, struct epoll_event *e, int max, uint64_t timeou
 	                                         : (int)ms);
 }
 
-/* Not locked. A process without a stack waits with a set, which may be its parent's: for new
- * connections? */
+/* Returns whether a process without a stack waits for new connections with this set, which may be
+ * its parent's. Called without the lock. */
 static bool set_listens(int epfd)
 {
 	if (!runner_lock())
@@ -195,16 +196,16 @@ static int wait_user(int epfd, struct epoll_event *e, int max, uint64_t timeout_
                      const sigset_t *mask)
 {
 	struct set *set = table_set(epfd);
-	bool ours = set && max > 0 && (runner.stack || runner.wanted || set_listens(epfd));
+	bool is_stack = set && max > 0 && (runner.stack || runner.wanted || set_listens(epfd));
 	struct signals signals = {.requested = mask};
-	uint64_t deadline = ours && timeout_ns != NEVER ? sy_clock_ns() + timeout_ns : NEVER;
+	uint64_t deadline = is_stack && timeout_ns != NEVER ? sy_clock_ns() + timeout_ns : NEVER;
 	int n;
 
-	if (ours)
+	if (is_stack)
 		pthread_testcancel();
 	for (;;) {
-		uint64_t patience = NEVER;
-		if (ours && runner_lock()) {
+		uint64_t retry_ns = NEVER;
+		if (is_stack && runner_lock()) {
 			set = table_set(epfd); /* another thread may have closed it */
 			if (set && runner_starts())
 				signals_block(&signals);
@@ -215,7 +216,7 @@ static int wait_user(int epfd, struct epoll_event *e, int max, uint64_t timeout_
 				errno = code;
 				break;
 			}
-			patience = runner_patience_ns();
+			retry_ns = runner_patience_ns();
 			runner_unlock();
 		}
 		uint64_t left = timeout_ns;
@@ -223,16 +224,16 @@ static int wait_user(int epfd, struct epoll_event *e, int max, uint64_t timeout_
 			uint64_t now = sy_clock_ns();
 			left = deadline > now ? deadline - now : 0;
 		}
-		bool again = patience < left;
-		n = kernel_wait(epfd, e, max, again ? patience : left, &signals);
-		if (n || !ours || is_past(deadline))
+		bool retries = retry_ns < left;
+		n = kernel_wait(epfd, e, max, retries ? retry_ns : left, &signals);
+		if (n || !is_stack || is_past(deadline))
 			break;
 	}
 	signals_restore(&signals);
 	return n;
 }
 
-/* Linux looks at the memory once it has an event to write. */
+/* Linux accesses the memory only when it has an event to store. */
 static int wait_any(int epfd, struct epoll_event *e, int max, uint64_t timeout_ns,
                     const sigset_t *mask)
 {

@@ -5,7 +5,7 @@
 
 #include <sy_stack_numbers.h>
 
-#include "preload.h"
+#include "packets.h"
 #include "real.h"
 
 static struct sy_hook_agent *agent;

@@ -3,7 +3,7 @@
  * Packets on their way out. Those to a neighbour that the kernel has not found yet wait for it, as
  * they do in Linux: else the first client of a network would get its answer a second later.
  */
-#include "preload.h"
+#include "packets.h"
 
 #define BURST       64
 #define POLL_PIECES 256 /* that a turn sends, before more is received */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* poll and select over both kinds. */
+/* poll() and select() for the stack's and the kernel's descriptors. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -14,18 +14,18 @@
 
 static short poll_bits(uint32_t ready)
 {
-	/* The numbers are the same (epoll_ctl(2), poll(2)). */
+	/* The values are the same (epoll_ctl(2), poll(2)). */
 	return (short)(ready & (POLLIN | POLLOUT | POLLPRI | POLLERR | POLLHUP | POLLRDNORM |
 	                        POLLWRNORM | POLLRDHUP));
 }
 
-/* Leaves out what may wait: less urgent ones than the first, and of those that are less urgent than
- * usual all but one. Each LEVEL_PASSED-th time one that was left out is told. */
+/* Suppresses sockets that may wait: those less urgent than the first, and all but one of those less
+ * urgent than usual. Each LEVEL_PASSED-th time it reports one of them. */
 static int levels_sort(struct pollfd *p, nfds_t count)
 {
-	static unsigned passed;
+	static unsigned suppressed;
 	unsigned first = SY_PRIORITIES, level;
-	int ready = 0, left_out = 0;
+	int ready = 0, hidden = 0;
 
 	for (nfds_t i = 0; i < count; i++) {
 		const struct sock *s = p[i].revents ? table_sock(p[i].fd) : NULL;
@@ -37,10 +37,10 @@ static int levels_sort(struct pollfd *p, nfds_t count)
 		if (!s)
 			continue;
 		level = sock_level(s);
-		bool tell = level == first && (level <= SY_USUAL || ready == 0);
-		if (!tell && left_out++ == 0 && ++passed % LEVEL_PASSED == 0)
-			tell = true;
-		if (tell)
+		bool is_reported = level == first && (level <= SY_USUAL || ready == 0);
+		if (!is_reported && hidden++ == 0 && ++suppressed % LEVEL_PASSED == 0)
+			is_reported = true;
+		if (is_reported)
 			ready++;
 		else
 			p[i].revents = 0;
@@ -48,7 +48,7 @@ static int levels_sort(struct pollfd *p, nfds_t count)
 	return ready;
 }
 
-/* Locked. Notes which of the stack's are ready; starts it where a listener is among them. */
+/* Stores which sockets of the stack are ready. Locked. */
 static int stack_check(struct pollfd *p, nfds_t count)
 {
 	struct sock *other = NULL;
@@ -67,7 +67,8 @@ static int stack_check(struct pollfd *p, nfds_t count)
 	return ready > 1 && runner.sorted ? levels_sort(p, count) : ready;
 }
 
-/* What the kernel sees: its own descriptors, and listeners. Returns how many these are. */
+/* Copies the descriptors that the kernel polls: its own, and listeners. Returns how many these
+ * are. */
 static nfds_t kernel_fill(struct pollfd *to, const struct pollfd *p, nfds_t count)
 {
 	nfds_t kernels = 0;
@@ -90,7 +91,7 @@ static int merge(struct pollfd *p, const struct pollfd *kernel, nfds_t count)
 		if (kernel[i].fd >= 0)
 			p[i].revents = kernel[i].revents | (table_sock(p[i].fd) ? p[i].revents : 0);
 		else if (p[i].fd < 0)
-			p[i].revents = 0; /* not asked for */
+			p[i].revents = 0; /* ignored, as poll(2) does */
 		ready += p[i].revents != 0;
 	}
 	return ready;
@@ -99,7 +100,7 @@ static int merge(struct pollfd *p, const struct pollfd *kernel, nfds_t count)
 static struct sock *sock_of(int fd)
 {
 	struct sock *s = table_sock(fd);
-	return s ? s : table_plain(fd); /* which another thread may connect */
+	return s ? s : table_plain(fd); /* another thread may connect it */
 }
 
 static int poll_enter(struct wait *wait, const struct pollfd *p, nfds_t count)
@@ -117,7 +118,7 @@ static int poll_enter(struct wait *wait, const struct pollfd *p, nfds_t count)
 	return rc;
 }
 
-/* What the kernel has now; without the lock, as handlers may run. */
+/* Polls the kernel's descriptors, without the lock, as handlers may run. */
 static int kernel_poll(struct pollfd *kernel, nfds_t count, const struct signals *signals)
 {
 	const struct timespec none = {0};
@@ -169,7 +170,7 @@ static int poll_wait(struct pollfd *p, nfds_t count, struct pollfd *kernel, uint
 	return rc < 0 ? rc : ready;
 }
 
-/* An epoll instance of the stack's sockets, for which a program waits by its descriptor. */
+/* Prepares epoll instances with sockets of the stack, whose descriptors a program waits for. */
 static void sets_nest(const struct pollfd *p, nfds_t count)
 {
 	for (nfds_t i = 0; i < count; i++)
@@ -185,7 +186,7 @@ static bool has_stack(const struct pollfd *p, nfds_t count)
 	return false;
 }
 
-/* Locked: true: this process has a stack to wait for. */
+/* Returns whether this process has a stack to wait for. Locked. */
 static bool poll_start(const struct pollfd *p, nfds_t count, struct signals *signals)
 {
 	for (nfds_t i = 0; i < count && !runner.stack; i++) {
@@ -208,8 +209,8 @@ static bool poll_start(const struct pollfd *p, nfds_t count, struct signals *sig
 static int poll_any(struct pollfd *p, nfds_t count, const struct timespec *timeout,
                     const sigset_t *mask)
 {
-	struct pollfd few[64], *kernel = few;
-	nfds_t need = count + WAIT_OWN;
+	struct pollfd on_stack[64], *kernel = on_stack;
+	nfds_t entries = count + WAIT_OWN;
 	struct signals signals = {.requested = mask};
 	uint64_t deadline = NEVER;
 	int rc;
@@ -226,20 +227,20 @@ static int poll_any(struct pollfd *p, nfds_t count, const struct timespec *timeo
 		deadline = sy_clock_ns() + (uint64_t)timeout->tv_sec * 1000000000 +
 		           (uint64_t)timeout->tv_nsec;
 	while (!poll_start(p, count, &signals)) {
-		uint64_t patience = runner_patience_ns(), now = sy_clock_ns();
+		uint64_t retry_ns = runner_patience_ns(), now = sy_clock_ns();
 		uint64_t left = deadline == NEVER ? NEVER : deadline > now ? deadline - now : 0;
-		bool again = patience < left;
+		bool retries = retry_ns < left;
 		runner_unlock();
-		left = again ? patience : left;
+		left = retries ? retry_ns : left;
 		struct timespec t = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
 		rc = REAL(ppoll)(p, count, left == NEVER ? NULL : &t, signals_sleep_mask(&signals));
-		if (rc || !again || !runner_lock()) {
+		if (rc || !retries || !runner_lock()) {
 			signals_restore(&signals);
 			return rc;
 		}
 	}
-	if (need > sizeof(few) / sizeof(*few))
-		kernel = wait_polled(need);
+	if (entries > sizeof(on_stack) / sizeof(*on_stack))
+		kernel = wait_polled(entries);
 	rc = kernel ? poll_wait(p, count, kernel, deadline, &signals) : -ENOMEM;
 	runner_unlock();
 	signals_restore(&signals);
@@ -355,7 +356,7 @@ PRELOAD_EXPORT int pselect(int count, fd_set *in, fd_set *out, fd_set *urgent,
 	return select_any(count, in, out, urgent, timeout, mask);
 }
 
-/* Linux writes back what is left of the time. */
+/* Linux stores the remaining time. */
 PRELOAD_EXPORT int select(int count, fd_set *in, fd_set *out, fd_set *urgent,
                           struct timeval *timeout)
 {

@@ -68,8 +68,8 @@ static __attribute__((noinline)) int limit_set(__typeof__(&setrlimit) real, int 
 	return real((__rlimit_resource_t)resource, limit_widen(resource, limit, &wider));
 }
 
-/* AddressSanitizer calls it before its shadow memory is there: nothing here may lie on the stack.
- */
+/* AddressSanitizer calls it before its shadow memory is there: nothing here may lie on the
+ * stack. */
 PRELOAD_EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
 {
 	__typeof__(&setrlimit) real = REAL_OF(setrlimit);

@@ -16,7 +16,7 @@
 
 #include <sy_patience.h>
 
-#include "preload.h"
+#include "packets.h"
 #include "real.h"
 #include "wakeup.h"
 

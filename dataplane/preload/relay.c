@@ -250,8 +250,8 @@ static int pair_make(const struct sock *s, struct relay *r, int *program)
 	return 0;
 }
 
-/* The program's writes are joined by the time they are read here: what it sets itself is only kept.
- */
+/* The program's writes are joined by the time they are read here: what it sets itself is only
+ * kept. */
 void relay_no_delay(const struct relay *r)
 {
 	sy_stack_set(runner.stack, r->s->id, SY_STACK_NO_DELAY, 1, sy_clock_ns());

@@ -12,7 +12,7 @@
 
 #include <sy_seen.h>
 
-#include "preload.h"
+#include "packets.h"
 #include "real.h"
 
 #define CHECK_NS  (100 * (uint64_t)1000) /* a busy worker looks into its inbox so often */

@@ -13,7 +13,7 @@
 #include <linux/rtnetlink.h>
 
 #include "fib.h"
-#include "preload.h"
+#include "packets.h"
 #include "real.h"
 
 #define CACHE      4096

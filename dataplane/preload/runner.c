@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The stack of this process. It runs on the program's own threads, at their calls, one at a time.
- * A helper thread takes a turn where the program has made no call for HELPER_MS, so that peers get
- * acknowledgements and timers run while it computes.
+ * The stack of this process. It runs on the program's own threads, in their calls, one at a time.
+ * A helper thread polls it if the program has made no call for HELPER_MS, so that peers get
+ * acknowledgements and timers run while the program computes.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -13,20 +13,20 @@
 
 #include <sy_large.h>
 
-#include "preload.h"
+#include "packets.h"
 #include "real.h"
 
 #define HELPER_MS     10
-#define HELPER_POLLS  32           /* at most, one after the other */
+#define HELPER_POLLS  32           /* consecutive polls, at most */
 #define HELPER_GAP_NS 20000        /* between them, for the program's calls */
-#define RETRY_NS      (100 * MS)   /* asks for a queue again */
-#define LONG_NS       (10000 * MS) /* for which it has waited when it warns */
+#define RETRY_NS      (100 * MS)   /* between two requests for a queue */
+#define LONG_NS       (10000 * MS) /* the wait after which it warns */
 
 struct runner runner = {.due_ns = NEVER};
 static bool helper_runs;
 static int link_fd = -1, large_fd = -1;
 
-/* ---- the thread that takes turns while the program computes ---------------------------------- */
+/* ---- the helper thread ----------------------------------------------------------------------- */
 
 /* Returns whether the stack has more to send. */
 static bool helper_poll(bool again)
@@ -86,7 +86,7 @@ static int stack_make(const struct message_answer *c)
 	if (c->large)
 		o.tso = (struct sy_stack_tso){
 		        .ipv4 = true, .ipv6 = true, .buffers = SY_LARGE_BUFFERS};
-	/* Each worker has its share of the ports, so that no two take one. */
+	/* Each worker has its own part of the ports. */
 	unsigned share = (unsigned)(c->port_last - c->port_first + 1) / c->workers;
 
 	o.port_first = (uint16_t)(c->port_first + share * c->worker);
@@ -99,35 +99,35 @@ static int stack_make(const struct message_answer *c)
 	return rc;
 }
 
-struct beginning {
+struct thread_start {
 	void *(*run)(void *);
-	sem_t begun;
+	sem_t running;
 };
 
-static void *thread_begin(void *arg)
+static void *thread_run(void *arg)
 {
-	struct beginning *beginning = arg;
-	void *(*run)(void *) = beginning->run;
+	struct thread_start *start = arg;
+	void *(*run)(void *) = start->run;
 
-	sem_post(&beginning->begun);
+	sem_post(&start->running);
 	return run(NULL);
 }
 
-/* Returns once the thread runs. A thread that begins holds locks of its own kind, such as those of
- * AddressSanitizer's allocator: a fork() at that moment leaves them locked in the child. */
+/* Returns once the thread runs. A starting thread holds internal locks, such as those of
+ * AddressSanitizer's allocator: a fork() at that moment would leave them locked in the child. */
 int runner_thread(void *(*run)(void *))
 {
-	struct beginning beginning = {.run = run};
+	struct thread_start start = {.run = run};
 	sigset_t all, before;
 	pthread_t thread;
 	int rc;
 
-	sem_init(&beginning.begun, 0, 0);
-	sigfillset(&all); /* signals are the program's */
+	sem_init(&start.running, 0, 0);
+	sigfillset(&all); /* signals are for the program's threads */
 	pthread_sigmask(SIG_BLOCK, &all, &before);
-	rc = -pthread_create(&thread, NULL, thread_begin, &beginning);
+	rc = -pthread_create(&thread, NULL, thread_run, &start);
 	if (!rc) {
-		while (sem_wait(&beginning.begun) && errno == EINTR)
+		while (sem_wait(&start.running) && errno == EINTR)
 			;
 		pthread_detach(thread);
 	}
@@ -150,7 +150,7 @@ void runner_prepare(void)
 	if (!all_socks || !supervisor_config() || !runner_lock())
 		return;
 	bool refused = runner.refused;
-	runner.refused = true; /* whatever EAL calls comes here */
+	runner.refused = true; /* EAL's own calls come here as well */
 	int code = errno, rc = refused ? 0 : device_prepare(&err);
 	if (!refused && !rc)
 		rc = helper_start();
@@ -162,10 +162,10 @@ void runner_prepare(void)
 	runner_unlock();
 }
 
-/* The stack did not start: the supervisor has the place for another process. */
-static void start_undo(int memory)
+/* Undoes a failed start: the supervisor gives the worker slot to another process. */
+static void stack_start_undo(int memory)
 {
-	if (table_get(memory)) /* device_open() did not come to it */
+	if (table_get(memory)) /* device_open() has not closed it */
 		table_disown(memory);
 	for (unsigned i = 0; i < runner.rx; i++)
 		table_disown(runner.fd[i]);
@@ -184,7 +184,7 @@ static void start_undo(int memory)
 	supervisor_forget();
 }
 
-static int start(struct message_answer *out)
+static int stack_start(struct message_answer *out)
 {
 	struct message_answer c;
 	struct sy_error err = {0};
@@ -194,8 +194,8 @@ static int start(struct message_answer *out)
 	if (rc == -EBUSY)
 		return rc;
 	if (rc) {
-		sy_log(SY_LOG_ERROR, "run", "pid %d gets no queue: %s: Linux serves it", getpid(),
-		       strerror(-rc));
+		sy_log(SY_LOG_ERROR, "run", "pid %d does not get a queue: %s: Linux serves it",
+		       getpid(), strerror(-rc));
 		return rc;
 	}
 	link_fd = fd[0];
@@ -212,7 +212,7 @@ static int start(struct message_answer *out)
 	if (rc) {
 		sy_log(SY_LOG_ERROR, "run", "pid %d: %s", getpid(), err.text);
 		table_disown(hooks[1]);
-		start_undo(fd[1]);
+		stack_start_undo(fd[1]);
 		return rc;
 	}
 	rc = wakeup_open(runner.fd, runner.rx);
@@ -231,21 +231,21 @@ static int start(struct message_answer *out)
 	if (rc) {
 		sy_log(SY_LOG_ERROR, "run", "pid %d: the stack does not start: %s", getpid(),
 		       strerror(-rc));
-		start_undo(-1);
+		stack_start_undo(-1);
 		return rc;
 	}
 	*out = c;
 	return 0;
 }
 
-/* A worker that ends leaves its queues to the next, as at a reload of nginx. */
+/* A worker that ends releases its queues to the next one, as at a reload of nginx. */
 uint64_t runner_patience_ns(void)
 {
 	return runner.pending && runner.wanted ? RETRY_NS : NEVER;
 }
 
-/* This process serves them by Linux's sockets, as long as it has no queue: so do its siblings, then
- * (supervisor_ports.c). */
+/* Announces the listeners of a process without a queue: it serves them by Linux's sockets, and so
+ * do its siblings then (supervisor_ports.c). */
 static void listeners_announce(void)
 {
 	if (runner.announced || !runner.pending || !runner.wanted)
@@ -262,17 +262,18 @@ bool runner_starts(void)
 	       (!runner.refused || (runner.pending && sy_clock_ns() - runner.now_ns >= RETRY_NS));
 }
 
-/* A new worker that waits until an old one ends is usual when a program reloads. */
+/* A new worker waits until an old one ends when a program reloads: that is normal, unless it takes
+ * long. */
 static void queue_wait_log(void)
 {
 	if (!runner.pending) {
 		runner.pending_ns = runner.now_ns;
 		sy_log(SY_LOG_INFO, "run",
-		       "pid %d waits for a queue: all workers have theirs, and it gets the first "
-		       "one that is free",
+		       "pid %d waits for a queue: all are in use, and it gets the first that is "
+		       "free",
 		       getpid());
-	} else if (!runner.waited && runner.now_ns - runner.pending_ns >= LONG_NS) {
-		runner.waited = true;
+	} else if (!runner.warned && runner.now_ns - runner.pending_ns >= LONG_NS) {
+		runner.warned = true;
 		sy_log(SY_LOG_WARN, "run",
 		       "pid %d has waited for a queue for %u s: as many processes as --workers "
 		       "says "
@@ -289,15 +290,15 @@ int runner_start(void)
 		return 0;
 	if (!runner_starts())
 		return -ENOTSUP;
-	runner.refused = true; /* whatever EAL calls comes here */
+	runner.refused = true; /* EAL's own calls come here as well */
 	struct message_answer c;
-	int code = errno, rc = supervisor_config() ? start(&c) : -ENOTSUP;
+	int code = errno, rc = supervisor_config() ? stack_start(&c) : -ENOTSUP;
 	runner.now_ns = sy_clock_ns();
 	if (rc == -EBUSY)
 		queue_wait_log();
 	runner.pending = rc == -EBUSY;
 	listeners_announce();
-	if (rc && !runner.pending) /* Linux serves what this process listens to */
+	if (rc && !runner.pending) /* Linux serves this process's listeners */
 		for (struct sock *s = all_socks; s; s = s->next)
 			if (s->o.kind == OBJECT_LISTENER)
 				supervisor_listen(s, false, false);
@@ -317,13 +318,11 @@ int runner_start(void)
 	return 0;
 }
 
-/* ---- a child ------------------------------------------------------------------------------------
- */
+/* ---- a child --------------------------------------------------------------------------------- */
 
-/* A signal handler may fork where it has interrupted the stack: the lock is the interrupted call's.
- */
+/* false: a signal handler forks, and has interrupted a call with the lock. */
 static __thread bool fork_locked;
-static bool child_inherits; /* the child is the heir (exec.c) */
+static bool child_inherits; /* the child is the successor (exec.c) */
 
 void runner_fork(void)
 {
@@ -344,7 +343,8 @@ static void fork_parent(void)
 	runner_unlock();
 }
 
-/* The stack stays with the parent. Listeners are the child's as well; connections are not. */
+/* In the child: forgets the stack, which stays the parent's, and its connections. Listeners belong
+ * to both. */
 static void fork_child(void)
 {
 	if (child_inherits)
@@ -361,7 +361,7 @@ static void fork_child(void)
 		route_forget();
 	device_forget();
 	helper_runs = false;
-	/* A signal handler that interrupts EAL leaves its locks as they are. */
+	/* Without the lock no stack starts: EAL's locks may be held by the interrupted call. */
 	runner = (struct runner){.due_ns = NEVER, .refused = !fork_locked};
 	link_fd = large_fd = -1;
 	relays_forget();
@@ -369,7 +369,7 @@ static void fork_child(void)
 	process_end_forget();
 	for (struct sock *s = all_socks; s; s = s->next) {
 		s->id = s->id_v4 = SY_STACK_NONE;
-		s->o.links = NULL; /* the threads that wait are the parent's */
+		s->o.links = NULL; /* the waiting threads are the parent's */
 	}
 	serve_forget_all();
 	sets_forked();

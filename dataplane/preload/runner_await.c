@@ -4,7 +4,7 @@
 
 #include "preload.h"
 
-/* After a call in a handler has ended a wait. */
+/* Returns whether the socket still exists, after a call in a handler has ended the wait. */
 static bool sock_exists(const struct sock *s, sy_stack_id id)
 {
 	for (const struct sock *o = all_socks; o; o = o->next)
@@ -13,8 +13,8 @@ static bool sock_exists(const struct sock *s, sy_stack_id id)
 	return false;
 }
 
-/* One sleep. -EBADF: another thread has closed the socket. 1: the handoff is done, and the lock is
- * not held. */
+/* Sleeps once. Fails with -EBADF if another thread has closed the socket. Returns 1, without the
+ * lock, if the handoff is done. */
 static int await_once(struct sock *s, struct wait *wait, struct pollfd *p, uint64_t deadline_ns,
                       struct signals *signals)
 {
@@ -65,7 +65,7 @@ static int await(struct sock *s, uint32_t events, int extra_fd, struct handoff *
 		rc = 0;
 	}
 	wait_leave(&wait);
-	if (rc && rc != -EBADF && sock_ready(s) & events) /* another thread gets what has come */
+	if (rc && rc != -EBADF && sock_ready(s) & events) /* another thread handles the event */
 		object_notify(&s->o);
 	return rc;
 }

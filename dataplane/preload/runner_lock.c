@@ -2,13 +2,14 @@
 /* The lock of the stack, and waking threads once it is released. */
 #include <pthread.h>
 
+#include "packets.h"
 #include "real.h"
 #include "waiter.h"
 #include "wakeup.h"
 
 #define WAKES 64
 
-/* Threads to wake once the lock is released. */
+/* Threads to wake after the lock is released. */
 struct wakes {
 	struct {
 		sem_t *sem; /* NULL: fd */
@@ -38,7 +39,7 @@ static void wakes_add(struct wakes *wakes, sem_t *sem, int fd)
 		wakes->wake[wakes->count++] = (__typeof__(*wakes->wake)){sem, fd};
 }
 
-/* Threads with an event; the one that is to lead, and the one that led. */
+/* Collects the threads that have an event, and those whose leadership has changed. */
 static void posts_send(struct wakes *wakes)
 {
 	while (waiters.posts) {
@@ -59,7 +60,7 @@ static void posts_send(struct wakes *wakes)
 		wakes_add(wakes, watchdog_semaphore(), -1);
 }
 
-/* The leader sleeps until a timer that was the first one; now there may be an earlier one. */
+/* Sets the leader's timer if a timer is due before the leader's sleep ends. */
 static void timer_check(void)
 {
 	uint64_t due = runner.due_ns ? runner.due_ns : 1;
@@ -68,8 +69,8 @@ static void timer_check(void)
 		wakeup_timer_set(due);
 }
 
-/* A handler has interrupted the sleep, or the thread has left it: by longjmp(), or because it is
- * cancelled. If the sleep is still there, it returns EINTR. */
+/* Ends the wait whose sleep this thread has left: a handler has interrupted it, longjmp() has left
+ * it, or the thread is cancelled. If the sleep still exists, it returns EINTR. */
 static void sleep_end(void)
 {
 	if (!self.sleeping)
@@ -79,11 +80,11 @@ static void sleep_end(void)
 	if (!self.waiter->parked)
 		return;
 	self.waiter->parked = false;
-	self.waiter->interrupted = true; /* what the handler waits for leaves `sem` alone */
+	self.waiter->interrupted = true; /* waits of the handler do not use `sem` */
 	sem_post(&self.waiter->sem);
 }
 
-/* A handler that runs from here on does not acquire the lock. */
+/* Handlers that run from here on do not acquire the lock. */
 bool lock_begin(int *cancel)
 {
 	if (self.inside)
@@ -132,7 +133,7 @@ bool runner_trylock(void)
 	return true;
 }
 
-/* The system calls come after the lock is released. */
+/* Makes the system calls after it has released the lock. */
 void runner_unlock(void)
 {
 	struct wakes wakes;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A turn of this process's stack: packets in, timers, packets out, events. It takes a part of what
- * has come where that is much, so that the program has its turn, too; what is left may be answers,
- * and no timer runs before these are seen.
+ * A poll iteration of this process's stack: packets in, timers, packets out, events.
+ *
+ * It processes only a part of a long backlog, so that the program runs in between. What is left may
+ * be acknowledgements, and no timer runs before the stack has seen them.
  */
-#include "preload.h"
+#include "packets.h"
 
 #define BURST             64
-#define BURSTS_MAX        4  /* bursts */
-#define SORTED_BURSTS_MAX 32 /* likewise, to be sorted: what is most urgent may come last */
-#define UNSENT_NS         (200 * (uint64_t)1000) /* and no longer, if one of them runs late */
-#define PROCESS_MAX       8                      /* packets of those that are sorted */
+#define BURSTS_MAX        4  /* bursts of one iteration */
+#define SORTED_BURSTS_MAX 32 /* the same with priorities: the most urgent packet may come last */
+#define UNSENT_NS         (200 * (uint64_t)1000) /* how long packets wait for a thread that runs late */
+#define PROCESS_MAX       8                      /* sorted packets of one iteration */
 
-/* Until when has all that came been given to the stack? */
+/* Returns the time up to which the stack has received all that arrived. */
 static uint64_t seen_ns(void)
 {
 	uint64_t queues = device_seen_ns(), inbox = resteer_seen_ns();
@@ -31,8 +32,8 @@ void runner_events(void)
 				sock_event((struct sock *)(uintptr_t)e[i].cookie);
 }
 
-/* A packet that leaves costs a system call. So threads that are woken together send together: the
- * last of them that gets the lock sends for all. None of them waits for what another computes. */
+/* Sends in one burst for all woken threads, because each burst costs a system call: the last of
+ * them that acquires the lock sends for all. No thread waits for another's computation. */
 static void send_burst(void)
 {
 	if (!runner.unsent)

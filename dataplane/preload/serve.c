@@ -121,7 +121,7 @@ void serve_pause(bool on)
 
 void serve_end(struct sock *s)
 {
-	s->serves = s->yielded = s->waited_for = false;
+	s->serves = s->yielded = s->unaccepted = false;
 }
 
 int runner_listen(struct sock *s)
@@ -161,11 +161,11 @@ static void unaccepted_find(struct sock *s, uint64_t passed_ns, uint64_t idle_ns
 	int others;
 
 	if (!s->serves || !(sock_ready(s) & EPOLLIN)) {
-		s->waited_for = false;
+		s->unaccepted = false;
 		return;
 	}
-	if (!s->waited_for) {
-		s->waited_for = true;
+	if (!s->unaccepted) {
+		s->unaccepted = true;
 		s->unaccepted_ns = s->unaccepted_idle_ns = 0;
 		s->ready_calls = runner.calls;
 		return;
@@ -183,7 +183,7 @@ static void unaccepted_find(struct sock *s, uint64_t passed_ns, uint64_t idle_ns
 
 void serve_accepted(struct sock *s)
 {
-	s->waited_for = false;
+	s->unaccepted = false;
 	if (!s->yielded)
 		return;
 	s->yielded = false;

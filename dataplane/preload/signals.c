@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Signals while a call waits. A system call that sleeps ends with EINTR when a handler has run. A
- * call of this library sleeps several times, and between two sleeps it works: a handler that runs
- * there would go unnoticed, and the call would sleep on. So signals are held from a call's first
- * sleep to its end, and come in its sleeps only, whose system calls admit them.
+ * call of this library sleeps several times and works in between: a handler that runs there would
+ * go unnoticed, and the call would sleep on. So a call blocks signals from its first sleep to its
+ * end, and its sleeps unblock them.
  *
- *     call ─▶ look ─▶ nothing ─▶ hold ─▶ sleep ─▶ look ─▶ come? ─▶ sleep … ─▶ release ─▶ return
- *                                        admitted         admitted  admitted
+ *     call ─▶ check ─▶ nothing ─▶ block ─▶ sleep ─▶ check ─▶ pending? ─▶ sleep … ─▶ restore ─▶
+ * return unblocked         unblocked   unblocked
  *
- * A handler that runs before the first sleep has run before the call, for all that the program can
- * tell. A call that finds something at once holds nothing.
+ * A handler that runs before the first sleep has run before the call, as far as the program can
+ * tell. A call that need not sleep blocks nothing.
  */
 #include <errno.h>
 #include <signal.h>
@@ -19,7 +19,7 @@
 
 void signals_all(sigset_t *out)
 {
-	/* The program's handlers tell of what this library does wrong, too. */
+	/* The program's handlers report faults of this library, too. */
 	static const int faults[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
 
 	sigfillset(out);
@@ -35,7 +35,8 @@ void signals_block(struct signals *s)
 		return;
 	signals_all(&blocked);
 	pthread_sigmask(SIG_BLOCK, &blocked, &s->program);
-	signals_deferred(&s->program); /* if one has come inside, all are blocked already */
+	signals_deferred(
+	        &s->program); /* if one has come with the lock held, all are blocked already */
 	s->blocked = true;
 }
 
@@ -59,8 +60,8 @@ int signals_epoll(const struct signals *s, int epfd, struct epoll_event *e, int 
 
 	if (!s->blocked)
 		return REAL(epoll_pwait)(epfd, e, max, ms, signals_sleep_mask(s));
-	/* A signal that is ignored is kept while it is held. epoll_pwait(2) would end when it
-	 * admits one; ppoll(2) goes on. */
+	/* The kernel keeps an ignored signal pending while it is blocked. epoll_pwait(2) ends when
+	 * it unblocks one; ppoll(2) continues. */
 	n = REAL(ppoll)(&p, 1, ms < 0 ? NULL : &t, signals_sleep_mask(s));
 	return n > 0 ? REAL(epoll_pwait)(epfd, e, max, 0, NULL) : n;
 }

@@ -119,7 +119,7 @@ bool options_bind(int fd)
 	char interface[IFNAMSIZ] = {0};
 	socklen_t len = sizeof(interface);
 
-	if (s && s->kernels)
+	if (s && s->linux_only)
 		return true;
 	for (unsigned i = 0; i < BINDING; i++)
 		if (kernel_int(fd, binding[i].level, binding[i].name))
@@ -140,7 +140,7 @@ int option_plain_set(int fd, int level, int name, const void *value, socklen_t l
 	if (value && len >= sizeof(v))    /* at some, Linux takes none for 0 */
 		memcpy(&v, value, sizeof(v));
 	if (s && option_hides(level, name))
-		s->kernels = true;
+		s->linux_only = true;
 	else if (s)
 		option_keep(s, fd, level, name, v);
 	runner_unlock();

@@ -15,8 +15,7 @@
 static struct sy_hook_change change[SY_HOOKS]; /* of the command line */
 static unsigned changes;
 
-/* ---- the command line, as `steelyard run` writes it ---------------------------------------------
- */
+/* ---- the command line, as `steelyard run` writes it ------------------------------------------ */
 
 static int file_read(struct sy_hook_change *w, const char *path, struct sy_error *err)
 {

@@ -271,8 +271,8 @@ int supervisor_wait_ms(void)
 
 /* ---- processes ------------------------------------------------------------------------------- */
 
-/* Becomes readable when the process ends that has connected, whichever process has its descriptor.
- */
+/* Becomes readable when the process ends that has connected, whichever process has its
+ * descriptor. */
 static int process_open(int fd, pid_t pid)
 {
 	int process;

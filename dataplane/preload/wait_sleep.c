@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The sleep of a thread that waits. */
+/* The sleep of a waiting thread. */
 #include <errno.h>
 #include <pthread.h>
 #include <time.h>
@@ -8,9 +8,9 @@
 #include "waiter.h"
 #include "wakeup.h"
 
-#define ALONE 4 /* returns in a row: packets are for this thread */
+#define ALONE 4 /* consecutive returns after which packets are probably for this thread */
 
-/* A cancelled thread: runner_lock() ends its wait. */
+/* Runs when the thread is cancelled: runner_lock() ends its wait. */
 static void cancelled(void *arg)
 {
 	struct signals *signals = arg;
@@ -20,12 +20,12 @@ static void cancelled(void *arg)
 	signals_restore(signals);
 }
 
-/* Without the lock. `again`: signals were held before, too, and what has come meanwhile is told
- * before packets, which may come without end. */
+/* Sleeps in ppoll(), without the lock. `again`: signals were blocked before, too; pending ones are
+ * delivered before packets, which may come without end. */
 static int sleep_in_kernel(struct pollfd *p, nfds_t count, const struct timespec *t, bool again,
                            struct signals *signals)
 {
-	volatile int rc = -1; /* pthread_cleanup_push() is a setjmp() */
+	volatile int rc = -1; /* pthread_cleanup_push() may be a setjmp() */
 
 	pthread_cleanup_push(cancelled, signals);
 	if (!again || !signals_deliver_pending(signals))
@@ -34,21 +34,21 @@ static int sleep_in_kernel(struct pollfd *p, nfds_t count, const struct timespec
 	return rc < 0 ? -errno : rc;
 }
 
-/* Without the lock, for a thread that waits for nothing of the kernel. */
+/* Sleeps at the semaphore, without the lock: the thread waits for no descriptor of the kernel. */
 static int sleep_parked(struct waiter *w, uint64_t until_ns, struct signals *signals)
 {
 	struct timespec t = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
 	volatile int rc = -1;
 
-	signals_restore(signals); /* handlers end a sleep at a semaphore (sleep_end()) */
+	signals_restore(signals); /* a handler ends this sleep (sleep_end()) */
 	pthread_cleanup_push(cancelled, signals);
 	rc = until_ns == NEVER ? sem_wait(&w->sem) : sem_clockwait(&w->sem, CLOCK_MONOTONIC, &t);
 	pthread_cleanup_pop(0);
 	return rc && errno == EINTR ? -EINTR : 0;
 }
 
-/* Leads if it has to, or if no other call has returned for some time: then packets are for this
- * thread, and another leader would only wake it. */
+/* Becomes the leader if there is none, or if no other call has returned for some time: packets are
+ * then for this thread, and another leader would only wake it. */
 static void leader_choose(struct waiter *w)
 {
 	if (waiter_can_lead(w) && waiters.leader != w &&
@@ -84,7 +84,8 @@ int wait_sleep(struct wait *wait, struct pollfd *p, nfds_t count, uint64_t deadl
 	bool again = signals->blocked;
 	int cancel, rc;
 	if (left > 0 && !parks)
-		signals_block(signals); /* before the lock is released: it may be left no more */
+		signals_block(signals); /* with the lock: another thread may complete the call
+		                           afterwards */
 	while (parks && !sem_trywait(&w->sem))
 		;
 	signals_sleep();

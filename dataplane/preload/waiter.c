@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The lock, and threads that sleep without it (docs/design/0057-waking-threads.md).
+ * Waiting threads, which sleep without the lock (docs/design/0057-waking-threads.md).
  *
- *     packets, timer ─▶ gate ───────┐ the leader's alone
+ *     packets, timer ─▶ wakeup.c ───┐ the leader's only
  *     another thread ─▶ waiter.fd ─▶├─▶ ppoll() of a thread that waits for descriptors, or leads
- *                    └▶ waiter.sem ─▶ sem_wait() of one that waits for sockets of the stack alone
+ *                    └▶ waiter.sem ─▶ sem_wait() of a thread that waits for sockets of the stack
+ * only
  *
- * A waiter belongs to one thread. It is registered with what the thread waits for before the lock
- * is released, so an event between that and the sleep is not lost: the lock orders both. One waiter
- * leads: only its thread is woken by packets.
+ * A waiter belongs to one thread. The thread registers it with the objects it waits for before it
+ * releases the lock, so an event between that and the sleep is not lost: the lock orders both. One
+ * waiter leads: packets wake only its thread.
  *
- * A leader that returns to the program for some microseconds, as it did before, leaves the gate
- * alone: the next thread that sleeps leads. If none comes, the helper thread (runner.c) notices.
+ * A leader that returns to the program for some microseconds, as it did before, has no successor:
+ * the next thread that sleeps leads. If none comes, the watchdog notices (wakeup.c).
  */
 #include <errno.h>
 #include <pthread.h>
@@ -21,8 +22,9 @@
 #include "waiter.h"
 #include "wakeup.h"
 
-#define QUICK_NS  (100 * (uint64_t)1000) /* a thread that was away for less will be again */
-#define QUICK_MAX 16                     /* of its last returns or so */
+#define QUICK_NS                                                                                   \
+	(100 * (uint64_t)1000) /* a thread that was away for less time will probably be again */
+#define QUICK_MAX 16           /* returns that count */
 #define QUICK_MIN 12
 
 static pthread_key_t key;
@@ -45,7 +47,7 @@ __attribute__((constructor)) static void key_make(void)
 	pthread_key_create(&key, thread_exits);
 }
 
-/* This thread's. NULL: no memory. */
+/* Returns the waiter of this thread. NULL: no memory. */
 static struct waiter *waiter_own(void)
 {
 	struct waiter *w = self.waiter;
@@ -66,7 +68,7 @@ static struct waiter *waiter_own(void)
 	if (!self.waiter)
 		pthread_setspecific(key, w);
 	self.waiter = w;
-	if (w->fd < 0) { /* without descriptors, sleeps are short */
+	if (w->fd < 0) { /* without an eventfd, sleeps are short */
 		w->fd = table_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 		w->lit = false;
 	}
@@ -91,14 +93,14 @@ static void post_queue(struct waiter *w)
 void waiter_lead(struct waiter *w)
 {
 	if (waiters.leader && waiters.leader->leads)
-		post_queue(waiters.leader); /* it leaves the gate */
+		post_queue(waiters.leader); /* to sleep without leading */
 	waiters.leader = w;
 	waiters.leader_until_ns = NEVER;
 	if (w && w->asleep && !w->leads)
 		post_queue(w);
 }
 
-/* The last that came. */
+/* Returns the waiter that came last. */
 static struct waiter *leader_next(void)
 {
 	struct waiter *w = waiters.sleepers;
@@ -108,7 +110,7 @@ static struct waiter *leader_next(void)
 	return w;
 }
 
-/* No thread leads, while some sleep. */
+/* The leader has left while other threads sleep. */
 static void leader_left(const struct waiter *w, bool returns)
 {
 	if (!returns || w->quick < QUICK_MIN) {
@@ -140,7 +142,7 @@ void waiter_end(struct waiter *w, bool returns)
 		*l->at = l->next;
 		if (l->next)
 			l->next->at = l->at;
-		/* The event that has woken this thread may be another's. */
+		/* Passes the event on: it may be for another thread. */
 		if (l->exclusive && w->posted)
 			object_notify(l->object);
 	}
@@ -178,7 +180,7 @@ int wait_enter(struct wait *wait, unsigned count)
 	}
 	w->entered = true;
 	w->handoff = wait->handoff;
-	w->parked = false; /* a call whose handoff is done leaves these */
+	w->parked = false; /* a call whose handoff is done does not reset these */
 	w->lit &= !w->drained;
 	w->drained = false;
 	if (sy_clock_ns() - w->left_ns < QUICK_NS)
@@ -229,7 +231,7 @@ void wait_leave(struct wait *wait)
 
 	if (!w || w->call != wait->call)
 		return;
-	w->posted = false; /* what it was woken for, it has seen; its caller wakes others */
+	w->posted = false; /* the caller has checked its objects and wakes others */
 	waiter_end(w, true);
 	wait->waiter = NULL;
 }
@@ -266,7 +268,7 @@ static void post(struct waiter *w)
 	post_queue(w);
 }
 
-/* Does for a sleeping thread what its call waits for. */
+/* Completes the call of a sleeping thread. Returns false if that is not possible. */
 static bool hand_off(struct waiter *w)
 {
 	struct handoff *h = w->handoff;
@@ -276,15 +278,16 @@ static bool hand_off(struct waiter *w)
 	waiter_end(w, true);
 	w->handed = true;
 	post_queue(w);
-	runner.unsent = true; /* the peer's window may have grown */
+	runner.unsent = true; /* a window update may be due */
 	__atomic_store_n(&h->done, true, __ATOMIC_RELEASE);
 	return true;
 }
 
-/* The thread itself before others, and the last that came before those. */
+/* Of exclusive waiters, wakes the calling thread itself if it waits, else the one that came
+ * last. */
 void object_notify(struct object *o)
 {
-	struct link *one = NULL, *next;
+	struct link *chosen = NULL, *next;
 
 	for (struct link *l = o->links; l; l = next) {
 		next = l->next;
@@ -292,11 +295,11 @@ void object_notify(struct object *o)
 			continue;
 		if (!l->exclusive)
 			post(l->waiter);
-		else if (!l->waiter->posted && (!one || l->waiter == self.waiter))
-			one = l;
+		else if (!l->waiter->posted && (!chosen || l->waiter == self.waiter))
+			chosen = l;
 	}
-	if (one)
-		post(one->waiter);
+	if (chosen)
+		post(chosen->waiter);
 }
 
 void object_closed(struct object *o)
@@ -327,7 +330,7 @@ void leader_forget(void)
 	waiters.leader = NULL;
 }
 
-/* The descriptors are the parent's as well, and those who sleep are the parent's alone. */
+/* In a child: forgets the waiters, which are threads of the parent. */
 void waiters_reset(void)
 {
 	waiters.leader = NULL;

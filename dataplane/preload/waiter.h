@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Threads that wait: shared by runner_lock.c, waiter.c and wait_sleep.c. All is locked, unless a
- * comment says otherwise.
- */
+/* Waiting threads: shared by runner_lock.c, waiter.c and wait_sleep.c. All is locked, unless a
+ * comment says otherwise. */
 #ifndef PRELOAD_WAITER_H
 #define PRELOAD_WAITER_H
 
@@ -10,31 +8,32 @@
 
 #include "preload.h"
 
-/* A waiter and what its thread waits for. */
+/* Connects a waiter with an object that its thread waits for. */
 struct link {
 	struct waiter *waiter;
-	struct object *object; /* NULL: its last descriptor is closed */
+	struct object *object; /* NULL: the object is closed */
 	struct link *next, **at;
-	bool exclusive; /* one event wakes one such thread */
+	bool exclusive; /* an event wakes only one such thread */
 };
 
 struct waiter {
-	int fd;           /* an eventfd; -1: the process has no more */
-	sem_t sem;        /* waiters are not freed: posted without the lock, as is `fd` */
+	int fd;           /* an eventfd; -1: no descriptor was free */
+	sem_t sem;        /* posted without the lock, as is `fd`: waiters are never freed */
 	bool lit;         /* `fd` is readable, or about to be */
 	bool asleep;      /* its thread has released the lock to sleep */
 	bool parked;      /* at `sem` */
-	bool interrupted; /* there, by a handler that has not returned; a longjmp() never does */
-	bool leads;       /* at the gate, too */
-	bool posted;      /* an event since it last looked */
+	bool interrupted; /* at `sem`, by a handler that has not returned; after longjmp() it never
+	                     does */
+	bool leads;       /* sleeps as the leader */
+	bool posted;      /* an event has come since its last check */
 	bool queued;      /* in `posts` */
-	bool waking;      /* posted in its sleep: counts in runner.waking */
+	bool waking;      /* posted while asleep: counted in runner.waking */
 	bool entered;     /* a call waits */
-	bool handed;      /* another thread has ended its wait: to be woken */
+	bool handed;      /* another thread has completed its wait: to be woken */
 	bool drained;     /* its thread has read `fd` without the lock */
 	unsigned call;    /* its number */
-	unsigned alone;   /* returns without another thread's */
-	unsigned quick;   /* how often it was away for less than QUICK_NS, up to QUICK_MAX */
+	unsigned alone;   /* its consecutive returns without one of another thread */
+	unsigned quick;   /* its recent absences shorter than QUICK_NS, up to QUICK_MAX */
 	unsigned links, capacity;
 	struct link *link;
 	struct pollfd *polled;
@@ -46,18 +45,18 @@ struct waiter {
 };
 
 struct waiters {
-	pthread_mutex_t lock; /* held for microseconds: a thread that spins needs no system call */
+	pthread_mutex_t lock; /* held for microseconds: spinning avoids system calls */
 	struct waiter *sleepers, *posts, *all, *free;
 	struct waiter *leader;    /* NULL: also while no thread sleeps as the leader */
-	uint64_t leader_until_ns; /* its own time-out */
+	uint64_t leader_until_ns; /* the end of its sleep */
 	uint64_t returned;        /* calls that have slept and ended */
 };
 
 struct waiting_thread {
 	struct waiter *waiter;
-	volatile bool inside; /* has the lock, or is about to acquire it, or has just released it */
-	bool sleeping; /* is in a sleep, or in a handler that has interrupted it, or has left it */
-	int cancel;    /* the program's cancel state, while it has the lock */
+	volatile bool inside; /* has the lock, is about to acquire it, or has just released it */
+	bool sleeping;        /* in a sleep, or in a handler that interrupted it, or has left it */
+	int cancel;           /* the program's cancel state, while it has the lock */
 };
 
 #pragma GCC visibility push(hidden)
@@ -65,16 +64,17 @@ extern struct waiters waiters;
 extern __thread struct waiting_thread self;
 #pragma GCC visibility pop
 
-/* A handler that runs from here on does not acquire the lock. */
+/* Handlers that run from here on do not acquire the lock. */
 bool lock_begin(int *cancel);
 void lock_end(int cancel);
 
-/* Its call waits no longer. returns: to the program, for as long as before. */
+/* Ends the wait of its call. returns: the thread returns to the program, probably for as short a
+ * time as before. */
 void waiter_end(struct waiter *w, bool returns);
-/* Its thread runs again. */
+/* Its thread has returned from its sleep. */
 void waiter_set_awake(struct waiter *w);
 bool waiter_can_lead(const struct waiter *w);
-/* One that sleeps already is woken, to sleep as the leader. */
+/* Makes it the leader. A waiter that sleeps is woken, to sleep as the leader. */
 void waiter_lead(struct waiter *w);
 void waiters_reset(void);
 

@@ -2,15 +2,15 @@
 /*
  * What wakes the leader (waiter.c): the stack's descriptors, and a timer.
  *
- *     packets: first queue ──────────────────────────┐
- *     packets: other queues, inbox ─┐                ├─▶ the leader's ppoll()
- *     the supervisor, the timer ────────┴─▶ rest ────────┤
- *                                                    └─▶ gate ─▶ epoll instances that contain
- * others
+ *     packets: first queue ─────────────────────────────┐
+ *     packets: other queues, inbox ──┐                  ├─▶ the leader's ppoll()
+ *     the supervisor, the timer ─────┴─▶ rest ──────────┤
+ *                                                       └─▶ all ─▶ the program's nested epoll
+ *                                                                  instances
  *
- * And the watch: a leader that returns to the program for some microseconds leaves the gate alone,
- * as to appoint another one would cost a system call or a switch for each request. If no thread
- * comes back, the helper thread appoints one.
+ * The watchdog: a leader that returns to the program for some microseconds has no successor,
+ * because a new leader would cost a system call or a thread switch for each request. If no thread
+ * comes back, the helper thread makes another sleeping thread the leader.
  */
 #include <errno.h>
 #include <sys/timerfd.h>
@@ -20,9 +20,9 @@
 #include "real.h"
 #include "wakeup.h"
 
-#define WATCHDOG_NS     (100 * (uint64_t)1000) /* for so long a gate may be without a leader */
-#define WATCHDOG_MAX_NS (10 * WATCHDOG_NS)     /* and this long while no leader has stayed away */
-#define WATCHDOG_IDLE   16                     /* looks without need */
+#define WATCHDOG_NS     (100 * (uint64_t)1000) /* how long there may be no leader */
+#define WATCHDOG_MAX_NS (10 * WATCHDOG_NS)     /* the longest step while leaders return in time */
+#define WATCHDOG_IDLE   16 /* checks without an absent leader, before it stops */
 
 static uint64_t timer_ns = NEVER; /* when the timer expires */
 static int all = -1, rest = -1, timer = -1;
@@ -30,10 +30,10 @@ static int all = -1, rest = -1, timer = -1;
 static struct {
 	sem_t wakeup;
 	bool on, wakeup_due;
-	unsigned left;       /* leaders that have left: counted under the lock */
-	unsigned seen, idle; /* of these at the last look; looks since the last one has */
-	unsigned fine;       /* looks since one has stayed away */
-	uint64_t step_ns;    /* between looks */
+	unsigned left;       /* leaders that have returned to the program; written under the lock */
+	unsigned seen, idle; /* `left` at the last check; checks since it changed */
+	unsigned fine;       /* checks since a leader has stayed away */
+	uint64_t step_ns;    /* between checks */
 } watchdog = {.step_ns = WATCHDOG_NS};
 
 /* ---- the stack's descriptors ----------------------------------------------------------------- */
@@ -92,7 +92,7 @@ void wakeup_close(void)
 void watchdog_reset(void)
 {
 	watchdog.on = watchdog.wakeup_due = false;
-	sem_init(&watchdog.wakeup, 0, 0); /* the parent's helper thread waits there */
+	sem_init(&watchdog.wakeup, 0, 0); /* the parent's helper thread waits at it */
 }
 
 void wakeup_timer_set(uint64_t due_ns)
@@ -160,7 +160,7 @@ static bool is_overdue(uint64_t now_ns)
 	return leader_is_away() && now_ns - runner.now_ns > WATCHDOG_NS;
 }
 
-/* Looks become rarer while each leader comes back in time. */
+/* Checks become rarer while leaders return in time. */
 bool watchdog_is_due(uint64_t now_ns)
 {
 	unsigned left = __atomic_load_n(&watchdog.left, __ATOMIC_RELAXED);

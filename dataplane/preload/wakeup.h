@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Between the threads that sleep (waiter.c) and what wakes them (wakeup.c). All is locked, but for
- * what says otherwise. */
+/* What wakes sleeping threads: packets, a timer, the watchdog (wakeup.c). All is locked, unless a
+ * comment says otherwise. */
 #ifndef PRELOAD_WAKEUP_H
 #define PRELOAD_WAKEUP_H
 
@@ -9,26 +9,27 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The first queue's socket lies in the leader's own ppoll(): through an epoll instance each packet
+/* The first queue's socket is in the leader's own ppoll(): through an epoll instance each packet
  * would cost more. */
 #define WAKEUP_FDS 2
 
-/* For a leader; others get entries that ppoll() passes over. */
+/* Fills in the descriptors of a leader; for other threads, entries that ppoll() ignores. */
 void wakeup_fill(struct pollfd p[WAKEUP_FDS], bool leads);
-/* Wakes the leader then, or earlier. */
+/* Wakes the leader at `due_ns`, or earlier. */
 void wakeup_timer_set(uint64_t due_ns);
 
-/* A leader has left for some microseconds: the helper thread watches the gate. */
+/* A leader has returned to the program, probably for microseconds: the helper thread watches. */
 void watchdog_start(void);
-/* Is the helper thread to be woken for that, by the semaphore? Once. */
+/* Returns, once, whether the helper thread is to be woken for that. */
 bool watchdog_needs_wakeup(void);
 sem_t *watchdog_semaphore(void);
-/* A child process. */
+/* In a child process. */
 void watchdog_reset(void);
 
-/* No thread sleeps at the gate, but some elsewhere. Also without the lock: it may have changed. */
+/* Returns whether threads sleep, but none as the leader. Without the lock the result may be
+ * outdated. */
 bool leader_is_away(void);
-/* Another thread leads, if there is one. */
+/* Makes another sleeping thread the leader, if there is one. */
 void leader_replace(void);
 void leader_forget(void);
 

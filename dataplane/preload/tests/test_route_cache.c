@@ -14,7 +14,7 @@
 #include <rte_eal.h>
 
 #include "fib.h"
-#include "preload.h"
+#include "packets.h"
 #include "real.h"
 
 #define INTERFACE 7

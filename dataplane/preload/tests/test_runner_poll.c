@@ -5,7 +5,7 @@
 
 #include "pair.h"
 
-#include "preload.h"
+#include "packets.h"
 
 #define RING  1024
 #define OTHER 300 /* packets: more than a turn takes */

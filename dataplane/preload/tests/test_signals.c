@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "preload.h"
+#include "packets.h"
 #include "real.h"
 
 #define LONG_MS     20000 /* no call of these tests takes as long */
