@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sockets that listen, in the kernel and in the stack, and what they accept. */
+/* Listening sockets, in the kernel and in the stack, and the connections they accept. */
 #include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -12,9 +12,9 @@
 
 /* ---- listen ---------------------------------------------------------------------------------- */
 
-/* The kernel's listening socket never blocks, for this library. Another program that has it later,
- * executed or by a Unix socket, is to find what this one wants: a signal's number that nothing is
- * sent with lies beside the flag. */
+/* The kernel's listening socket never blocks, for this library. Another program that gets it later,
+ * by execve() or a Unix socket, is to find the mode that this program has set: a signal number that
+ * is never used marks a blocking socket. */
 #define BLOCKS 64
 
 void listener_store_blocking(const struct sock *s, int fd)
@@ -22,7 +22,8 @@ void listener_store_blocking(const struct sock *s, int fd)
 	REAL(fcntl)(fd, F_SETSIG, s->nonblock ? 0 : BLOCKS);
 }
 
-/* Until the program waits there, a process without a stack leaves new connections to Linux. */
+/* Opens the listener. Without a stack, Linux accepts new connections until the program waits
+ * there. */
 static void listener_open(struct sock *s)
 {
 	int rc;
@@ -35,8 +36,8 @@ static void listener_open(struct sock *s)
 		       ntohs(s->local.port));
 }
 
-/* The kernel's socket listens as well: for all addresses that the stack does not have, and for
- * clients on this host. */
+/* Makes a listener of the stack. The kernel's socket also listens: for addresses that the stack
+ * does not serve, and for clients on this host. */
 static void listener_make(int fd, int backlog)
 {
 	struct sy_stack_endpoint local;
@@ -69,7 +70,7 @@ static void listener_make(int fd, int backlog)
 	listener_open(s);
 }
 
-/* After shutdown(). */
+/* listen() after shutdown(). */
 static void listener_reopen(struct sock *s, int backlog)
 {
 	s->ended = false;
@@ -77,7 +78,7 @@ static void listener_reopen(struct sock *s, int backlog)
 	listener_open(s);
 }
 
-/* How many connections a listening socket of the kernel lets wait; -1: it does not listen. */
+/* Returns the backlog of a listening socket of the kernel; -1: it does not listen. */
 static int backlog_of(int fd)
 {
 	struct tcp_info info = {0};
@@ -103,8 +104,8 @@ void listener_adopt(int fd)
 	runner_unlock();
 }
 
-/* Listening sockets that the program has from the program that executed it, such as itself (nginx'
- * SIGUSR2) or systemd; and connections that a relay serves. */
+/* Registers listening sockets that the program inherits from the program that executed it, such as
+ * itself (nginx' SIGUSR2) or systemd, and connections that a relay serves. */
 __attribute__((constructor)) static void listeners_adopt(void)
 {
 	DIR *list = getenv(MESSAGE_ENV) ? opendir("/proc/self/fd") : NULL;
@@ -138,7 +139,7 @@ PRELOAD_EXPORT int listen(int fd, int backlog)
 
 	if (rc == 0 && runner_lock()) {
 		struct sock *s = table_sock(fd);
-		int effective = backlog_of(fd); /* net.core.somaxconn is a bound */
+		int effective = backlog_of(fd); /* net.core.somaxconn limits it */
 		effective = effective < 0 ? backlog : effective;
 		if (!s)
 			listener_make(fd, effective);
@@ -154,8 +155,8 @@ PRELOAD_EXPORT int listen(int fd, int backlog)
 
 /* ---- accept ---------------------------------------------------------------------------------- */
 
-/* A descriptor for a connection: a copy of one socket that is never connected. A call that does not
- * come here fails with ENOTCONN. */
+/* Returns a descriptor for a connection: a copy of one socket that is never connected. Calls that
+ * this library does not replace fail with ENOTCONN. */
 static int placeholder(int family, int flags)
 {
 	static int original[2] = {-1, -1};
@@ -169,8 +170,8 @@ static int placeholder(int family, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-/* The client that a balancer names, or the peer itself. An address of IPv6 has no form that a
- * socket of IPv4 could tell. */
+/* Stores the client's address as a balancer reports it, or leaves the peer's. A socket of IPv4
+ * cannot report an address of IPv6. */
 static void client_find(const struct sock *l, sy_stack_id id, struct sy_stack_endpoint *peer)
 {
 	struct sy_stack_endpoint client;
@@ -180,7 +181,7 @@ static void client_find(const struct sock *l, sy_stack_id id, struct sy_stack_en
 		*peer = client;
 }
 
-/* Locked. A connection that the stack has accepted. */
+/* Accepts a connection of the stack. Locked. */
 static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, int flags)
 {
 	struct sy_stack_endpoint peer;
@@ -190,7 +191,7 @@ static int stack_accept(struct sock *l, struct sockaddr *addr, socklen_t *len, i
 
 	if (!runner.stack || !(sock_ready(l) & EPOLLIN))
 		return -EAGAIN;
-	int fd = placeholder(l->family, flags); /* without one the connection waits on */
+	int fd = placeholder(l->family, flags); /* without one the connection stays queued */
 	if (fd < 0)
 		return fd;
 	if (l->id != SY_STACK_NONE)
@@ -244,7 +245,7 @@ static int accept_wait(struct sock *l, int fd, struct sockaddr *addr, socklen_t 
 	for (;;) {
 		rc = stack_accept(l, addr, len, flags);
 		if (rc != -EAGAIN) {
-			/* Connections that came with this one are another thread's. */
+			/* Other threads accept the connections that came with this one. */
 			if (l->o.links && sock_ready(l) & EPOLLIN)
 				object_notify(&l->o);
 			return rc;
@@ -293,7 +294,7 @@ PRELOAD_EXPORT int accept4(int fd, __SOCKADDR_ARG addr, socklen_t *len, int flag
 		runner_unlock();
 		return (int)result(-EBADF);
 	}
-	l->used = runner.wanted = true; /* the stack listens there as it starts */
+	l->used = runner.wanted = true; /* the stack listens there once it starts */
 	if (runner_starts() && !l->nonblock)
 		signals_block(&signals);
 	runner_start();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * AF_XDP queues of this process. The supervisor has opened their sockets and the memory for
- * packets; this process maps both and fills the rings, which requires no privilege. EAL is there
- * for the packet pool alone (device_eal.c).
+ * packets; this process maps both and fills the rings, which requires no privilege. EAL runs for
+ * the packet pool only (device_eal.c).
  */
 #include <errno.h>
 #include <net/if.h>
@@ -44,9 +44,9 @@ static struct {
 	struct queue queue[MESSAGE_QUEUES];
 	unsigned queues, next;
 	int large;
-	uint64_t unsent; /* atomic: also counted without the lock */
-	unsigned kicks;  /* atomic: threads in device_kick() */
-	bool kick;       /* frames are in the transmit ring that the kernel was not notified of */
+	uint64_t dropped; /* atomic: also counted without the lock */
+	unsigned kicks;   /* atomic: threads in device_kick() */
+	bool kick;        /* frames are in the transmit ring that the kernel was not notified of */
 } device;
 
 struct rte_mempool *device_pool(void)
@@ -56,7 +56,7 @@ struct rte_mempool *device_pool(void)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* A child process gets none of it: the device writes here. */
+/* Maps the memory for packets. Child processes do not get it: the device writes there. */
 static int memory_map(const struct message_answer *c, int fd, struct sy_error *err)
 {
 	void *at = mmap(NULL, c->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
@@ -80,7 +80,7 @@ static int pool_make(const struct message_answer *c, struct sy_error *err)
 	unsigned count = (unsigned)(c->memory_bytes / rte_mempool_calc_obj_size(size, 0, NULL)) - 1;
 	int rc;
 
-	snprintf(name, sizeof(name), "sy_packets-%d", getpid()); /* beside that of its parent */
+	snprintf(name, sizeof(name), "sy_packets-%d", getpid()); /* distinct from its parent's */
 	device.pool = rte_mempool_create_empty(name, count, size, 256, sizeof(private),
 	                                       SOCKET_ID_ANY, RTE_MEMPOOL_F_NO_IOVA_CONTIG);
 	if (!device.pool)
@@ -98,7 +98,7 @@ static int pool_make(const struct message_answer *c, struct sy_error *err)
 
 /* ---- sockets --------------------------------------------------------------------------------- */
 
-/* A ring of a socket: its size, and where the kernel has it. */
+/* A ring of a socket: its size and its offsets in the kernel's mapping. */
 struct ring_layout {
 	const struct xdp_ring_offset *at;
 	uint64_t page;
@@ -158,14 +158,14 @@ static int rings_map(struct queue *q, uint32_t rx_size)
 	RING_INIT(&r->completion, at[1], &completion);
 	RING_INIT(&r->rx, at[2], &rx);
 	RING_INIT(&r->tx, at[3], &tx);
-	/* A producer's copy of the consumer is ahead by the size: what is free is the difference.
-	 */
+	/* A producer's copy of the consumer index is ahead by the ring's size, so that the
+	 * difference is the free space. */
 	r->fill.cached_cons = *r->fill.consumer + rx_size;
 	r->tx.cached_cons = *r->tx.consumer + TX_RING;
 	return 0;
 }
 
-/* Linux before 6.4. The socket of a process that was killed keeps the queue for some
+/* Binds a socket: Linux before 6.4. The socket of a killed process keeps the queue for some
  * milliseconds. */
 static int queue_bind(struct queue *q, int ifindex, unsigned number)
 {
@@ -245,7 +245,7 @@ void device_close(void)
 	memset(&device, 0, sizeof(device));
 }
 
-/* The pool stays in the copy of EAL's memory: its packets are not there. */
+/* Leaves the pool in the copy of EAL's memory: its packets are not mapped here. */
 void device_forget(void)
 {
 	memset(&device, 0, sizeof(device));
@@ -255,12 +255,13 @@ void device_forget(void)
 
 static void tx_kick(struct queue *q)
 {
-	unsigned dropped = sy_xsk_kick_tx(&q->rings, KICKS, REAL(sendto));
+	unsigned frames = sy_xsk_kick_tx(&q->rings, KICKS, REAL(sendto));
 
-	__atomic_fetch_add(&device.unsent, dropped, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&device.dropped, frames, __ATOMIC_RELAXED);
 }
 
-/* Kicks now: what follows needs free slots, or goes another way and must not overtake. */
+/* Kicks now, because the next packets need free slots, or use another socket and must not
+ * overtake. */
 static void tx_flush(struct queue *q)
 {
 	if (!device.kick)
@@ -291,7 +292,7 @@ static unsigned queue_receive(struct queue *q, struct rte_mbuf **m, unsigned max
 
 	if (r->tx_pending) {
 		sy_xsk_reap(r);
-		/* What the kernel has left; unless another thread is kicking. */
+		/* The kernel has left frames, unless another thread is kicking. */
 		device.kick |=
 		        sy_xsk_has_unsent(r) && !__atomic_load_n(&device.kicks, __ATOMIC_RELAXED);
 	}
@@ -333,20 +334,20 @@ static void frames_send(struct rte_mbuf **m, unsigned count)
 	device.kick = true;
 	if (n < count)
 		rte_pktmbuf_free_bulk(m + n, count - n);
-	__atomic_fetch_add(&device.unsent, count - n, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&device.dropped, count - n, __ATOMIC_RELAXED);
 }
 
 static void large_send(struct rte_mbuf *m)
 {
 	tx_flush(&device.queue[0]);
 	if (!sy_large_send(device.large, m, REAL(writev)))
-		__atomic_fetch_add(&device.unsent, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&device.dropped, 1, __ATOMIC_RELAXED);
 	rte_pktmbuf_free(m);
 }
 
 uint64_t device_unsent(void)
 {
-	return __atomic_load_n(&device.unsent, __ATOMIC_RELAXED);
+	return __atomic_load_n(&device.dropped, __ATOMIC_RELAXED);
 }
 
 uint64_t device_missed(void)
@@ -358,7 +359,7 @@ uint64_t device_missed(void)
 	return missed;
 }
 
-/* Frames and large segments take different ways, in their order. */
+/* Sends frames and large segments by different sockets, in their order. */
 void device_send(struct rte_mbuf **m, unsigned count)
 {
 	for (unsigned done = 0, end; done < count; done = end) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* DPDK's EAL, for the packet pool alone: no devices, no files, no telemetry. */
+/* DPDK's EAL, for the packet pool only: no devices, no files, no telemetry. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -17,7 +17,7 @@
 
 #define EAL_MB "32"
 
-/* Keeps the affinity of the program's thread; EAL would pin it to one CPU. */
+/* Writes the CPUs of the program's thread: EAL would pin it to one CPU. */
 static void lcores_write(char *out, size_t cap)
 {
 	cpu_set_t set;
@@ -35,16 +35,16 @@ static void lcores_write(char *out, size_t cap)
 	snprintf(out + at, cap - at, ")");
 }
 
-/* What EAL says counts only if it does not start: it complains of a folder, for instance, that it
- * cannot make beside another user's, and needs none. */
+/* Reports EAL's messages only if it does not start: it also complains of a folder that it cannot
+ * create beside another user's, and does not need. */
 static void eal_failed(const char *text, int code, struct sy_error *err)
 {
 	sy_fail(err, code, "EAL does not start: %s%s%s", rte_strerror(code),
 	        text && *text ? ": " : "", text ? text : "");
 }
 
-/* EAL shares its memory with child processes, where there are no huge pages as well. A child that
- * starts a stack of its own gets a copy. */
+/* EAL shares its memory with child processes if there are no huge pages. A child that starts its
+ * own stack gets a copy. */
 static int memory_unshare(const struct rte_memseg_list *list, void *arg)
 {
 	struct rte_memseg *first = rte_fbarray_get(&list->memseg_arr, 0);
@@ -57,8 +57,8 @@ static int memory_unshare(const struct rte_memseg_list *list, void *arg)
 	return at == MAP_FAILED ? -errno : 0;
 }
 
-/* The folder that EAL makes has no file in it, and goes at once. Its parent is for all programs
- * with DPDK. Signals are the program's, and not for EAL's threads. */
+/* Removes the empty folder that EAL creates; its parent folder is shared by all programs with DPDK.
+ * Signals are for the program's threads, not for EAL's. */
 static int eal_init(struct sy_error *err)
 {
 	char lcores[600], prefix[32], *text = NULL;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Most servers have a handful of routes and no rules of their own. Then the next hop of a new
- * client is found here, without a question to the kernel. Whatever is not plain is left to the
- * kernel. Netlink without libmnl, for the reasons in route_cache.c.
+ * Most servers have a handful of routes and no rules of their own: then the next hop of a new
+ * client is found here, without a query to the kernel. Everything else is left to the kernel.
+ * Netlink without libmnl, for the reasons in route_cache.c.
  */
 #include "fib.h"
 
@@ -16,12 +16,12 @@
 
 #define ROUTES_MAX 256
 #define ANSWER     32768
-#define DUMPS      (1u << 31) /* numbers of requests: route_cache.c's are below */
+#define DUMPS      (1u << 31) /* sequence numbers; those of route_cache.c are below */
 
 struct fib_route {
 	struct sy_addr dst, hop; /* hop: all zero: the destination itself */
 	uint32_t priority;
-	int ifindex; /* 0: none: unreachable, blackhole, … */
+	int ifindex; /* 0: none (unreachable, blackhole, …) */
 	uint8_t bits;
 	bool v4;
 };
@@ -51,7 +51,7 @@ static uint32_t number_of(const struct rtattr *a, uint32_t otherwise)
 	return value;
 }
 
-/* The rules that a kernel starts with: look into local, main and default. */
+/* Returns whether it is a rule that a kernel starts with: look up local, main and default. */
 static bool rule_is_plain(struct nlmsghdr *h)
 {
 	const struct fib_rule_hdr *r = NLMSG_DATA(h);
@@ -82,7 +82,7 @@ static bool route_is_plain(const struct rtmsg *r, struct rtattr *const *a)
 	       fib.count < ROUTES_MAX;
 }
 
-/* false: this family is not plain. */
+/* Adds a route. Returns false if the family is not plain. */
 static bool route_add(struct nlmsghdr *h)
 {
 	struct rtmsg *r = NLMSG_DATA(h);
@@ -110,25 +110,25 @@ static bool route_add(struct nlmsghdr *h)
 	w.ifindex = r->rtm_type == RTN_UNICAST ? (int)number_of(a[RTA_OIF], 0) : 0;
 	for (unsigned i = 0; i < fib.count; i++)
 		if (route_equal(&fib.route[i], &w))
-			return false; /* several paths, in the old way */
+			return false; /* several paths, in IPv6's older form */
 	fib.route[fib.count++] = w;
 	return true;
 }
 
-/* Calls `each` for all answers. false: not all came, or one was not plain. */
-static bool dump(int netlink, uint16_t type, int family, bool (*each)(struct nlmsghdr *))
+/* Calls `each` for all answers. Returns false if some are missing or not plain. */
+static bool dump_read(int netlink, uint16_t type, int family, bool (*each)(struct nlmsghdr *))
 {
 	static _Alignas(8) char answer[ANSWER];
 	static uint32_t sequence;
 	struct {
 		struct nlmsghdr header;
-		struct rtmsg route; /* a rule's begins with the family, too */
+		struct rtmsg route; /* a rule's message begins with the family, too */
 	} q = {.header = {.nlmsg_len = sizeof(q),
 	                  .nlmsg_type = type,
 	                  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP,
 	                  .nlmsg_seq = ++sequence | DUMPS},
 	       .route = {.rtm_family = (uint8_t)family}};
-	bool good = true;
+	bool is_plain = true;
 
 	if (REAL(send)(netlink, &q, sizeof(q), 0) < 0)
 		return false;
@@ -144,10 +144,10 @@ static bool dump(int netlink, uint16_t type, int family, bool (*each)(struct nlm
 			if (h->nlmsg_seq != q.header.nlmsg_seq)
 				continue;
 			if (h->nlmsg_type == NLMSG_DONE)
-				return good;
+				return is_plain;
 			if (h->nlmsg_type == NLMSG_ERROR)
 				return false;
-			good &= !(h->nlmsg_flags & NLM_F_DUMP_INTR) && each(h);
+			is_plain &= !(h->nlmsg_flags & NLM_F_DUMP_INTR) && each(h);
 		}
 	}
 }
@@ -158,8 +158,8 @@ bool fib_read(int netlink)
 
 	fib.count = 0;
 	for (unsigned i = 0; i < 2; i++)
-		fib.plain[i] = dump(netlink, RTM_GETRULE, family[i], rule_is_plain) &&
-		               dump(netlink, RTM_GETROUTE, family[i], route_add);
+		fib.plain[i] = dump_read(netlink, RTM_GETRULE, family[i], rule_is_plain) &&
+		               dump_read(netlink, RTM_GETROUTE, family[i], route_add);
 	return fib.plain[0] && fib.plain[1];
 }
 

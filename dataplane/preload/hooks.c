@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Hooks that the supervisor orders, as `steelyard hook` tells it
- * (docs/design/0046-hook-control.md). */
+/* Hooks that the supervisor orders for `steelyard hook` (docs/design/0046-hook-control.md). */
 #include <errno.h>
 
 #include <sy_stack_numbers.h>
@@ -16,7 +15,7 @@ static struct sy_hooks *table(void *ctx)
 	return sy_stack_hooks(runner.stack);
 }
 
-static void listener_place(sy_stack_id id, const struct sy_addr *addr, uint16_t port)
+static void listener_set_hook(sy_stack_id id, const struct sy_addr *addr, uint16_t port)
 {
 	unsigned hook = sy_hook_agent_find(agent, SY_HOOK_SEGMENT, addr, ntohs(port));
 
@@ -28,11 +27,11 @@ void hooks_listen(const struct sock *s)
 {
 	if (!agent || !sy_hook_agent_overrides(agent, SY_HOOK_SEGMENT, true))
 		return;
-	listener_place(s->id, &s->local.addr, s->local.port);
-	listener_place(s->id_v4, &s->local.addr, s->local.port);
+	listener_set_hook(s->id, &s->local.addr, s->local.port);
+	listener_set_hook(s->id_v4, &s->local.addr, s->local.port);
 }
 
-static void placed(void *ctx)
+static void on_change(void *ctx)
 {
 	unsigned packets = sy_hook_agent_find(agent, SY_HOOK_PACKET, NULL, 0);
 	unsigned segments = sy_hook_agent_find(agent, SY_HOOK_SEGMENT, NULL, 0);
@@ -75,7 +74,8 @@ static unsigned connections(void *ctx, uint32_t *at, struct sy_hook_connection *
 
 int hooks_open(int socket, int page)
 {
-	const struct sy_hook_agent_owner owner = {table, placed, NULL, listens, tally, connections};
+	const struct sy_hook_agent_owner owner = {table,   on_change, NULL,
+	                                          listens, tally,     connections};
 	const struct sy_hook_channel channel = {socket, page};
 	int rc = sy_hook_agent_open(&owner, &channel, &agent);
 

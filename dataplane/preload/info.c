@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a connection tells of itself: TCP_INFO, and ioctl(). */
+/* Facts about a connection: TCP_INFO and ioctl(). */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@ socklen_t info_get(const struct sock *s, void *out)
 
 /* ---- ioctl ----------------------------------------------------------------------------------- */
 
-/* Linux takes an argument at any address; so does this. */
+/* Accepts an argument at any address, as Linux does. */
 static int connection_ioctl(int fd, unsigned long request, void *arg)
 {
 	int value, rc;
@@ -74,14 +74,15 @@ PRELOAD_EXPORT int ioctl(int fd, unsigned long request, ...)
 			listener_store_blocking(s, fd);
 		return 0;
 	}
-	/* What is no fact of a connection (interfaces, close-on-exec), any socket answers. */
+	/* Other requests (interfaces, close-on-exec) are not about a connection: any socket can
+	 * answer. */
 	if (s->o.kind == OBJECT_LISTENER || (request != FIONREAD && request != SIOCOUTQ &&
 	                                     request != SIOCOUTQNSD && request != SIOCATMARK))
 		return REAL(ioctl)(fd, request, arg);
 	return (int)result(connection_ioctl(fd, request, arg));
 }
 
-/* The C library's own asks the kernel without ioctl(). */
+/* The C library's function does not call ioctl(). */
 PRELOAD_EXPORT int sockatmark(int fd)
 {
 	int at;

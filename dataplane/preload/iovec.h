@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What recv.c and send.c check of a call's arguments. */
+/* Checks of a call's arguments, for recv.c and send.c. */
 #ifndef PRELOAD_IOVEC_H
 #define PRELOAD_IOVEC_H
 
@@ -19,7 +19,8 @@ static inline bool call_blocks(const struct sock *s, int flags)
 	return !s->nonblock && !(flags & MSG_DONTWAIT);
 }
 
-/* As Linux checks the parts of a call before it looks at the socket: 0 or a negative errno. */
+/* Checks the parts of a call as Linux does before it accesses the socket. Returns 0 or a negative
+ * errno. */
 static inline int iovec_check(const struct iovec *iov, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -33,7 +34,8 @@ static inline int iovec_check(const struct iovec *iov, size_t count)
 	return 0;
 }
 
-/* Has the program memory for so many bytes? A part without bytes may be anywhere. */
+/* Returns whether the program can have memory for so many bytes. A part without bytes may be
+ * anywhere. */
 static inline bool iovec_is_mapped(const struct iovec *iov, size_t count, size_t bytes)
 {
 	for (size_t i = 0; i < count && bytes > 0; i++) {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Several messages in one call: sendmmsg() and recvmmsg(). A connection has one message after the
- * other. */
+/* Several messages in one call: sendmmsg() and recvmmsg(), one after the other. */
 #include <errno.h>
 #include <time.h>
 
 #include "preload.h"
 #include "real.h"
 
-/* An error after the first message belongs to the next call. */
+/* An error after the first message is left to the next call. */
 static int messages_done(unsigned done, ssize_t n)
 {
 	return done > 0 ? (int)done : (int)n;
@@ -32,7 +31,7 @@ PRELOAD_EXPORT int sendmmsg(int fd, struct mmsghdr *m, unsigned count, int flags
 	return (int)count;
 }
 
-/* Linux reports an error here before bytes that came first. */
+/* Returns the connection's error, which Linux reports here before bytes that came first. */
 static int error_consume(int fd)
 {
 	int error = 0;
@@ -46,7 +45,7 @@ static int error_consume(int fd)
 	return error;
 }
 
-/* As on Linux, the time is looked at after each message, and ends no wait. */
+/* As on Linux, the time-out is checked after each message, and ends no wait. */
 PRELOAD_EXPORT int recvmmsg(int fd, struct mmsghdr *m, unsigned count, int flags,
                             struct timespec *timeout)
 {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Packets on their way out. Those to a neighbour that the kernel has not found yet wait for it, as
- * they do in Linux: else the first client of a network would get its answer a second later.
+ * Outgoing packets. Those to an unresolved neighbour wait for it, as they do in Linux: otherwise
+ * the first client of a network would get its answer a second later.
  */
 #include "packets.h"
 
 #define BURST       64
-#define POLL_PIECES 256 /* that a turn sends, before more is received */
+#define POLL_PIECES 256 /* pieces that an iteration sends before it receives again */
 #define PENDING_MAX 256
-#define LIFE_NS     (3000 * MS) /* for so long the kernel looks for a neighbour */
-/* When to look again; and where many wait, who may never have been there, at how many. */
+#define LIFE_NS     (3000 * MS) /* how long the kernel tries to resolve a neighbour */
+/* Between checks; and if many packets wait, perhaps for hosts that do not exist, how many are
+ * checked at a time. */
 #define RETRY_NS      MS
 #define MANY          32
 #define RETRY_MANY_NS (10 * MS)
@@ -17,8 +18,8 @@
 static struct {
 	struct rte_mbuf *m[PENDING_MAX];
 	uint64_t since_ns[PENDING_MAX];
-	unsigned count, next; /* the next to be looked at, where they are many */
-	uint64_t looked_ns;
+	unsigned count, next; /* next: the next to be checked, if there are many */
+	uint64_t checked_ns;
 } pending;
 
 static bool more; /* the stack has more to send */
@@ -30,14 +31,15 @@ static void drop(struct rte_mbuf *m)
 	rte_pktmbuf_free(m);
 }
 
-/* Its connection has no way to the peer: connect() fails with EHOSTUNREACH, as on Linux. */
+/* Drops a packet without a route to its peer, and reports that: connect() fails with EHOSTUNREACH,
+ * as on Linux. */
 static void drop_reported(struct rte_mbuf *m, uint64_t now_ns)
 {
 	sy_stack_unreachable(runner.stack, m, now_ns);
 	drop(m);
 }
 
-/* true: it is addressed. Otherwise `waits` says whether it may be later. */
+/* Writes the MAC addresses. Returns false if there is none; `waits`: it may be resolved later. */
 static bool frame_address(struct rte_mbuf *m, bool *waits)
 {
 	uint8_t *frame = rte_pktmbuf_mtod(m, uint8_t *);
@@ -59,7 +61,7 @@ static bool frame_address(struct rte_mbuf *m, bool *waits)
 static void pending_add(struct rte_mbuf *m, uint64_t now_ns)
 {
 	if (pending.count == PENDING_MAX) {
-		drop(m); /* comes again */
+		drop(m); /* is retransmitted */
 		return;
 	}
 	pending.since_ns[pending.count] = now_ns;
@@ -68,17 +70,17 @@ static void pending_add(struct rte_mbuf *m, uint64_t now_ns)
 
 static uint64_t check_ns(void)
 {
-	return pending.looked_ns + (pending.count > MANY ? RETRY_MANY_NS : RETRY_NS);
+	return pending.checked_ns + (pending.count > MANY ? RETRY_MANY_NS : RETRY_NS);
 }
 
-/* Has its time come, one way or the other? Then it is sent (`good`), or freed. */
-static bool pending_settle(unsigned i, bool looked, uint64_t now_ns, struct rte_mbuf **good,
+/* Returns whether the packet waits no more: it is moved to `good`, or freed. */
+static bool pending_settle(unsigned i, bool is_checked, uint64_t now_ns, struct rte_mbuf **ready,
                            unsigned *sent)
 {
 	bool waits = true;
 
-	if (looked && frame_address(pending.m[i], &waits)) {
-		good[(*sent)++] = pending.m[i];
+	if (is_checked && frame_address(pending.m[i], &waits)) {
+		ready[(*sent)++] = pending.m[i];
 		return true;
 	}
 	if (waits && now_ns - pending.since_ns[i] < LIFE_NS)
@@ -89,19 +91,19 @@ static bool pending_settle(unsigned i, bool looked, uint64_t now_ns, struct rte_
 
 static void pending_check(uint64_t now_ns)
 {
-	struct rte_mbuf *good[PENDING_MAX];
+	struct rte_mbuf *ready[PENDING_MAX];
 	unsigned sent = 0, kept = 0, count = pending.count, first = pending.next;
 
 	if (!count || now_ns < check_ns())
 		return;
-	pending.looked_ns = now_ns;
+	pending.checked_ns = now_ns;
 	route_check();
 	first = count > MANY && first < count ? first : 0;
 	for (unsigned i = 0; i < count; i++) {
-		bool looked = i >= first && i < first + MANY;
+		bool is_checked = i >= first && i < first + MANY;
 		if (i == first + MANY)
 			pending.next = kept;
-		if (pending_settle(i, looked, now_ns, good, &sent))
+		if (pending_settle(i, is_checked, now_ns, ready, &sent))
 			continue;
 		pending.since_ns[kept] = pending.since_ns[i];
 		pending.m[kept++] = pending.m[i];
@@ -110,7 +112,7 @@ static void pending_check(uint64_t now_ns)
 		pending.next = 0;
 	pending.count = kept;
 	for (unsigned i = 0; i < sent; i += BURST)
-		device_send(good + i, sent - i < BURST ? sent - i : BURST);
+		device_send(ready + i, sent - i < BURST ? sent - i : BURST);
 }
 
 void outgoing_send(uint64_t now_ns)
@@ -122,19 +124,19 @@ void outgoing_send(uint64_t now_ns)
 
 	pending_check(now_ns);
 	while (count > 0 && pieces > 0) {
-		unsigned good = 0;
+		unsigned ready = 0;
 		count = sy_stack_transmit_pieces(runner.stack, m, BURST, &pieces, now_ns);
 		for (unsigned i = 0; i < count; i++) {
 			bool waits;
 			if (frame_address(m[i], &waits))
-				m[good++] = m[i];
+				m[ready++] = m[i];
 			else if (waits)
 				pending_add(m[i], now_ns);
 			else
 				drop_reported(m[i], now_ns);
 		}
-		if (good)
-			device_send(m, good);
+		if (ready)
+			device_send(m, ready);
 	}
 	more = pieces == 0;
 	if (unreachable != before)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls after which a process can neither read files of the system nor make threads, as haproxy
- * does before it waits: EAL and the helper thread start before them. And limits of memory: what
- * this library has mapped is not the program's (vsftpd limits its children to 200 MB).
+ * Calls after which a process can neither read files of the system nor create threads, as haproxy
+ * does before it serves: EAL and the helper thread start before them. And limits of memory: the
+ * mappings of this library do not count for the program (vsftpd limits its children to 200 MB).
  */
 #include <stdio.h>
 #include <sys/resource.h>
@@ -19,8 +19,8 @@ PRELOAD_EXPORT int chroot(const char *path)
 	return real(path);
 }
 
-/* Bytes that count for a limit now: those of the program, too, which the kernel does not tell
- * apart. 0: the kernel does not report them (no /proc). */
+/* Returns the bytes that count for a limit now, the program's included: the kernel does not tell
+ * them apart. 0: the kernel does not report them (no /proc). */
 static rlim_t limit_used(int resource)
 {
 	unsigned long size = 0, data = 0;
@@ -38,8 +38,8 @@ static rlim_t limit_add(rlim_t limit, rlim_t more)
 	return limit == RLIM_INFINITY || limit > RLIM_INFINITY - 1 - more ? limit : limit + more;
 }
 
-/* The limit that is set in the place of the program's: beyond what is used now. The hard limit
- * rises only where the program raises it. */
+/* Returns the limit to set instead of the program's: it adds what is used now. The hard limit rises
+ * only if the program raises it. */
 static const struct rlimit *limit_widen(int resource, const struct rlimit *limit,
                                         struct rlimit *wider)
 {
@@ -68,7 +68,7 @@ static __attribute__((noinline)) int limit_set(__typeof__(&setrlimit) real, int 
 	return real((__rlimit_resource_t)resource, limit_widen(resource, limit, &wider));
 }
 
-/* AddressSanitizer calls it before its shadow memory is there: nothing here may lie on the
+/* AddressSanitizer calls this before its shadow memory exists: no variable here may be on the
  * stack. */
 PRELOAD_EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
 {

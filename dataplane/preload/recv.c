@@ -7,10 +7,11 @@
 #include "iovec.h"
 #include "real.h"
 
-#define POLL_NS      (100 * (uint64_t)1000) /* a program that tries in a loop gets packets so often */
-#define PEEK_VECTORS 256                    /* pieces of what is unread, for MSG_PEEK */
+#define POLL_NS                                                                                    \
+	(100 * (uint64_t)1000) /* how often a call of a non-blocking loop polls for packets */
+#define PEEK_VECTORS 256       /* parts of the unread bytes, for MSG_PEEK */
 
-/* What is there now, and stays: up to that many pieces. MSG_TRUNC: how much it is. */
+/* Copies unread bytes without consuming them. With MSG_TRUNC it only counts them. */
 static int64_t peek(const struct sock *s, const struct iovec *to, size_t count, int flags)
 {
 	struct iovec from[PEEK_VECTORS];
@@ -44,7 +45,7 @@ static int64_t peek(const struct sock *s, const struct iovec *to, size_t count, 
 	return (int64_t)done;
 }
 
-/* What is there now. */
+/* Receives the bytes that have arrived. */
 static int64_t receive_available(struct sock *s, const struct iovec *iov, size_t count, size_t skip,
                                  int flags)
 {
@@ -66,7 +67,7 @@ static int64_t receive_available(struct sock *s, const struct iovec *iov, size_t
 		size_t len = iov[i].iov_len - skip;
 		int64_t n;
 		skip = 0;
-		if (flags & MSG_TRUNC) /* TCP: thrown away */
+		if (flags & MSG_TRUNC) /* TCP discards the bytes */
 			return sy_stack_receive_bytes(runner.stack, s->id, NULL, len,
 			                              sy_clock_ns());
 		n = sy_stack_receive_bytes(runner.stack, s->id, at, len, runner.now_ns);
@@ -79,7 +80,8 @@ static int64_t receive_available(struct sock *s, const struct iovec *iov, size_t
 	return total;
 }
 
-/* The same, after `got` bytes. The connection's error and its end belong to the next call: 0. */
+/* The same, after `got` bytes. Then the connection's error and its end are left to the next call:
+ * 0. */
 static int64_t receive_more(struct sock *s, const struct iovec *iov, size_t count, size_t got,
                             int flags)
 {
@@ -90,7 +92,7 @@ static int64_t receive_more(struct sock *s, const struct iovec *iov, size_t coun
 	return receive_available(s, iov, count, got, flags);
 }
 
-/* recv() of no bytes returns what stands in the way of some. */
+/* recv() of no bytes returns the error that recv() of some would. */
 static int64_t receive_nothing(const struct sock *s, int flags)
 {
 	struct iovec from;
@@ -103,7 +105,7 @@ static int64_t receive_nothing(const struct sock *s, int flags)
 	                        : n;
 }
 
-/* A call that sleeps until bytes come. */
+/* A call that sleeps until bytes arrive. */
 struct receiver {
 	struct handoff handoff;
 	struct sock *sock;
@@ -112,7 +114,7 @@ struct receiver {
 	int64_t bytes;
 };
 
-/* The end of the connection, and its error, are left to the call itself. */
+/* Receives for the sleeping call. It handles the connection's end and error itself. */
 static bool receiver_complete(struct handoff *h)
 {
 	struct receiver *r = (struct receiver *)h;
@@ -133,7 +135,7 @@ static int receive_await(struct sock *s, struct receiver *r, int flags, size_t g
 	return runner_await_handoff(s, events, &r->handoff, deadline, signals);
 }
 
-/* *locked: it returns with the lock. */
+/* locked: stores whether it returns with the lock. */
 static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t count, int flags,
                               struct signals *signals, bool *locked)
 {
@@ -146,7 +148,7 @@ static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t co
 	if (flags & MSG_ERRQUEUE)
 		return -EAGAIN;
 	if (flags & MSG_OOB)
-		return -EINVAL; /* urgent data lies among the others */
+		return -EINVAL; /* urgent data is in line */
 	for (size_t i = 0; i < count; i++)
 		want += iov[i].iov_len;
 	if (want == 0)
@@ -159,7 +161,7 @@ static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t co
 		}
 		if (n > 0)
 			got += (size_t)n;
-		if (n == -ENOTCONN) /* it is being opened */
+		if (n == -ENOTCONN) /* the connection is opening */
 			n = -EAGAIN;
 		if (n == -EAGAIN && s->read_shut)
 			n = 0;
@@ -171,7 +173,7 @@ static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t co
 		*locked = rc <= 0;
 		if (rc > 0)
 			return r.bytes;
-		if (!rc && s->id == SY_STACK_NONE) /* another thread has dissolved it */
+		if (!rc && s->id == SY_STACK_NONE) /* another thread has disconnected it */
 			rc = -ENOTCONN;
 		if (rc)
 			return got ? (int64_t)got : rc;
@@ -201,8 +203,7 @@ static ssize_t receive(int fd, const struct iovec *iov, size_t count, int flags)
 	return result(n);
 }
 
-/* Of a descriptor of the kernel, which has returned n of len bytes. The end of a relay's data may
- * have been a reset. */
+/* Checks a result of the kernel's: a relay's end of data may have been a reset. */
 static ssize_t received(int fd, ssize_t n, size_t len)
 {
 	int error;
@@ -235,7 +236,7 @@ PRELOAD_EXPORT ssize_t recvfrom(int fd, void *bytes, size_t len, int flags, __SO
 	return receive(fd, &iov, 1, flags);
 }
 
-/* Descriptors that come with a message. */
+/* Registers the descriptors that come with a message. */
 static void rights_receive(struct msghdr *m)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {

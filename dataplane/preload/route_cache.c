@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Next hops, as the kernel has them: its route for a destination (fib.c, or a question), then its
- * neighbour. An answer is kept until the kernel tells of a change. ARP and ND stay the kernel's:
- * where there is no neighbour yet, a datagram to the destination makes it look.
+ * Next hops as the kernel has them: its route for a destination (fib.c, or a query), then its
+ * neighbour. A result is cached until the kernel notifies of a change. ARP and ND stay the
+ * kernel's: if there is no neighbour yet, a datagram to the destination makes the kernel resolve
+ * it.
  *
- * Netlink without libmnl. The library is loaded into other vendors' programs: it adds no shared
- * library to theirs, and libmnl would call the send() and recv() that this library replaces.
+ * Netlink without libmnl: the library is loaded into other vendors' programs and must not add a
+ * shared library to theirs, and libmnl would call the send() and recv() that this library replaces.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,16 +19,16 @@
 
 #define CACHE      4096
 #define HOPS       1024
-#define RETRY_NS   MS /* a neighbour that the kernel has not found yet is not asked for sooner */
+#define RETRY_NS   MS /* between two queries for an unresolved neighbour */
 #define RESOLVE_NS (1000 * MS)
-/* For all neighbours together: anybody on the link makes up as many as it likes. */
-#define QUERIES      64 /* in vain, in QUERIES_NS */
+/* For all neighbours together: any host on the link can invent as many as it likes. */
+#define QUERIES      64 /* failed ones, per QUERIES_NS */
 #define QUERIES_NS   (10 * MS)
 #define READ_NS      (1000 * MS)
 #define RESOLVES     64
 #define RESOLVES_NS  (100 * MS)
 #define ANSWER       8192
-#define PORT_DISCARD 9 /* discard */
+#define PORT_DISCARD 9 /* the discard service */
 
 struct entry {
 	struct sy_addr dst;
@@ -38,13 +39,12 @@ struct entry {
 /* A neighbour. */
 struct hop {
 	struct sy_addr addr;
-	uint64_t epoch; /* of the last time that it was found; 0: it was not */
-	uint64_t queried_ns,
-	        resolved_ns; /* when it was looked for in vain; when the kernel was made to look */
+	uint64_t epoch;                   /* when it was last found; 0: never */
+	uint64_t queried_ns, resolved_ns; /* of the last failed query; of the last resolution */
 	uint8_t mac[6];
 };
 
-/* So many of something in a time. */
+/* Operations within a time. */
 struct budget {
 	uint64_t since_ns;
 	unsigned used;
@@ -54,8 +54,8 @@ static struct {
 	int query, events, ifindex;
 	uint32_t sequence;
 	uint64_t epoch;
-	bool fresh; /* fib.c has the routes as they are */
-	bool plain; /* when they were read last, at read_ns, they were few */
+	bool fresh; /* fib.c has the current routes */
+	bool plain; /* the last read, at read_ns, found few and plain routes */
 	uint64_t read_ns;
 	struct budget queries, resolves;
 	struct entry entry[CACHE];
@@ -84,7 +84,7 @@ static int netlink_open(uint32_t groups)
 int route_open(int ifindex)
 {
 	route.ifindex = ifindex;
-	route.epoch++; /* nothing of an earlier start counts */
+	route.epoch++; /* invalidates results of an earlier start */
 	route.query = netlink_open(0);
 	route.fresh = false;
 	route.events = netlink_open(RTMGRP_NEIGH | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE |
@@ -100,7 +100,7 @@ void route_forget(void)
 	route.query = route.events = -1;
 }
 
-/* Is it about neighbours alone? These change all the time. */
+/* Returns whether notifications are about neighbours only, which change all the time. */
 static bool events_are_of_neighbours(const char *bytes, ssize_t n)
 {
 	unsigned left = n > 0 ? (unsigned)n : 0;
@@ -137,7 +137,7 @@ static void put(struct request *q, uint16_t type, const void *value, size_t len)
 	q->header.nlmsg_len = (uint32_t)(NLMSG_ALIGN(q->header.nlmsg_len) + RTA_ALIGN(a->rta_len));
 }
 
-/* Sends a request and waits for its one answer. */
+/* Sends a request and waits for its one answer. Returns NULL on an error. */
 static struct nlmsghdr *query(struct request *q, char *answer)
 {
 	q->header.nlmsg_flags = NLM_F_REQUEST;
@@ -161,7 +161,7 @@ static int family_of(const struct sy_addr *a)
 	return sy_addr_is_v4(a) ? AF_INET : AF_INET6;
 }
 
-/* false: the kernel has no way, or one by another interface. */
+/* Queries the kernel for a route. Returns false if there is none by the served interface. */
 static bool route_query(const struct sy_addr *dst, struct sy_addr *hop, struct sy_addr *source)
 {
 	_Alignas(8) char answer[ANSWER];
@@ -242,8 +242,8 @@ static uint64_t addr_hash(const struct sy_addr *a)
 	                   a->d[1] ^ UINT64_C(0xd1b54a32d192ed03));
 }
 
-/* Are the routes copied as they are? Where they were too many, each of their changes would have all
- * of them read again: then the kernel is asked for a second. */
+/* Returns whether fib.c has the current routes. If they were too many, each change would read all
+ * of them again: then it queries the kernel for a second. */
 static bool routes_are_copied(void)
 {
 	if (!route.fresh) {
@@ -277,8 +277,8 @@ static bool budget_left(struct budget *b, uint64_t now_ns, unsigned max, uint64_
 	return b->used < max;
 }
 
-/* The MAC address of a neighbour, by which `dst` is reached. A neighbour that was there keeps its
- * place, and is asked for without a bound, while others are looked for in vain. */
+/* Returns the MAC address of a neighbour by which `dst` is reached. A neighbour that was found
+ * keeps its slot, and its queries are not limited, while queries for others fail. */
 static const uint8_t *hop_mac(const struct sy_addr *addr, const struct sy_addr *dst)
 {
 	struct hop *h = &route.hop[addr_hash(addr) % HOPS];

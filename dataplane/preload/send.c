@@ -10,7 +10,7 @@
 
 #define FILE_STEP 65536u
 
-/* What finds a place now. */
+/* Sends what the send buffer has space for. */
 static int64_t send_available(struct sock *s, const struct iovec *iov, size_t count, size_t skip,
                               int flags)
 {
@@ -19,7 +19,7 @@ static int64_t send_available(struct sock *s, const struct iovec *iov, size_t co
 
 	while (count && iov[count - 1].iov_len == 0)
 		count--; /* nothing follows the last bytes */
-	if (count == 0)  /* send() of no bytes returns what stands in the way of some */
+	if (count == 0)  /* send() of no bytes returns the error that send() of some would */
 		return sy_stack_send(runner.stack, s->id, NULL, 0, how, sy_clock_ns());
 	for (size_t i = 0; i < count; i++) {
 		if (skip >= iov[i].iov_len) {
@@ -27,7 +27,7 @@ static int64_t send_available(struct sock *s, const struct iovec *iov, size_t co
 			continue;
 		}
 		size_t len = iov[i].iov_len - skip;
-		/* Another part follows: it may share a segment. */
+		/* Another part follows, and may share a segment. */
 		int64_t n = sy_stack_send(runner.stack, s->id, (char *)iov[i].iov_base + skip, len,
 		                          i + 1 < count ? how | SY_STACK_MORE : how, sy_clock_ns());
 		skip = 0;
@@ -54,7 +54,7 @@ static int64_t send_locked(struct sock *s, const struct iovec *iov, size_t count
 		int64_t n = send_available(s, NULL, 0, 0, flags);
 		return n < 0 ? n : -EFAULT;
 	}
-	/* After some bytes the connection's error belongs to the next call. */
+	/* After some bytes, the connection's error is left to the next call. */
 	do {
 		int64_t n = send_available(s, iov, count, done, flags);
 		if (n < 0 && n != -EAGAIN)
@@ -71,7 +71,7 @@ static int64_t send_locked(struct sock *s, const struct iovec *iov, size_t count
 	return (int64_t)done;
 }
 
-static ssize_t deliver(int fd, const struct iovec *iov, size_t count, int flags)
+static ssize_t send_vectors(int fd, const struct iovec *iov, size_t count, int flags)
 {
 	struct signals signals = {0};
 	int64_t n = iovec_check(iov, count);
@@ -98,7 +98,7 @@ PRELOAD_EXPORT ssize_t send(int fd, const void *bytes, size_t len, int flags)
 	struct sock *s = table_connection(fd);
 	struct iovec iov = {(void *)bytes, len};
 
-	return s ? deliver(fd, &iov, 1, flags) : REAL(send)(fd, bytes, len, flags);
+	return s ? send_vectors(fd, &iov, 1, flags) : REAL(send)(fd, bytes, len, flags);
 }
 
 PRELOAD_EXPORT ssize_t sendto(int fd, const void *bytes, size_t len, int flags,
@@ -108,13 +108,14 @@ PRELOAD_EXPORT ssize_t sendto(int fd, const void *bytes, size_t len, int flags,
 	struct iovec iov = {(void *)bytes, len};
 
 	if (s)
-		return deliver(fd, &iov, 1, flags);
+		return send_vectors(fd, &iov, 1, flags);
 	if (flags & MSG_FASTOPEN && connect_is_due(fd, to.__sockaddr__, to_len))
 		return connect(fd, to, to_len) ? -1 : send(fd, bytes, len, flags & ~MSG_FASTOPEN);
 	return REAL(sendto)(fd, bytes, len, flags, to, to_len);
 }
 
-/* Descriptors that go to another process: connections of the stack are this one's. */
+/* Prepares the descriptors that go to another process: connections of the stack stay in this
+ * one. */
 static void rights_send(const struct msghdr *message)
 {
 	struct msghdr m = *message;
@@ -153,7 +154,7 @@ PRELOAD_EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 		return result(-EMSGSIZE);
 	if (m->msg_controllen)
 		return result(-EINVAL);
-	return deliver(fd, m->msg_iov, m->msg_iovlen, flags);
+	return send_vectors(fd, m->msg_iov, m->msg_iovlen, flags);
 }
 
 PRELOAD_EXPORT ssize_t write(int fd, const void *bytes, size_t len)
@@ -161,7 +162,7 @@ PRELOAD_EXPORT ssize_t write(int fd, const void *bytes, size_t len)
 	struct sock *s = table_connection(fd);
 	struct iovec iov = {(void *)bytes, len};
 
-	return s ? deliver(fd, &iov, 1, 0) : REAL(write)(fd, bytes, len);
+	return s ? send_vectors(fd, &iov, 1, 0) : REAL(write)(fd, bytes, len);
 }
 
 PRELOAD_EXPORT ssize_t writev(int fd, const struct iovec *iov, int count)
@@ -172,24 +173,24 @@ PRELOAD_EXPORT ssize_t writev(int fd, const struct iovec *iov, int count)
 		return REAL(writev)(fd, iov, count);
 	if ((unsigned)count > IOVEC_MAX)
 		return result(-EINVAL);
-	return count ? deliver(fd, iov, (size_t)count, 0) : 0;
+	return count ? send_vectors(fd, iov, (size_t)count, 0) : 0;
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* How many bytes are there to send: a program may ask for more than the file has. */
+/* Returns how many bytes there are to send: a program may request more than the file has. */
 static size_t file_left(int in, off_t at, size_t count)
 {
 	struct stat is;
 
-	/* Files of /proc tell no size. */
+	/* Files of /proc report no size. */
 	if (fstat(in, &is) || !S_ISREG(is.st_mode) || is.st_size == 0)
 		return count;
 	size_t left = at < is.st_size ? (size_t)(is.st_size - at) : 0;
 	return count < left ? count : left;
 }
 
-/* The file's bytes go through a buffer: what finds no place is read again. */
+/* Sends a file through a buffer: bytes that exceed the send buffer are read again. */
 static int64_t file_send(struct sock *s, int in, off_t at, size_t count, struct signals *signals)
 {
 	char *bytes = malloc(FILE_STEP);
@@ -232,7 +233,8 @@ PRELOAD_EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 	at = offset ? *offset : lseek(in, 0, SEEK_CUR);
 	if (at < 0)
 		return offset ? result(-EINVAL) : -1;
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* no cancellation point */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE,
+	                       &cancel); /* sendfile() is no cancellation point */
 	if (!runner_lock()) {
 		pthread_setcancelstate(cancel, NULL);
 		return result(-EAGAIN);

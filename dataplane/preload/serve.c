@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Who takes the new connections of a listener (docs/design/0058-serving.md):
+ * Whether the stack or Linux gets a listener's new connections (docs/design/0058-serving.md):
  *
  *     listen() ─▶ Linux ── the program waits there ─▶ the stack ── not accepted for a second ─┐
  *                   ▲                                   ▲                                     │
  *                   │                                   └───────── accept() ──────────────────┤
  *                   └─────────────────────────────────────────────────────────────────────────┘
  *
- * A process that has a stack opens the backlog there at listen(). accept() takes from both sides.
+ * A process with a stack opens the backlog there at listen(). accept() accepts from both.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -18,14 +18,14 @@
 #include "real.h"
 
 #define UNACCEPTED_NS (1000 * MS)
-/* The same for a program that computes, or waits for a core. */
+/* The same for a program that computes, or waits for a CPU. */
 #define UNACCEPTED_BUSY_NS (10000 * MS)
-/* A look that comes later than this was delayed by the host, and so was the program. */
+/* A check later than this was delayed by the host, and so was the program. */
 #define CHECK_MAX_NS (2 * MESSAGE_HEARTBEAT_MS * MS)
-/* The program computes if its threads get more than this part of a core. */
+/* The program computes if its threads use more than this part of a CPU. */
 #define COMPUTES 10
 
-static struct sock *listeners; /* by next_listener */
+static struct sock *listeners; /* linked by next_listener */
 
 void serve_add(struct sock *s)
 {
@@ -59,7 +59,7 @@ static int stack_listen(struct sock *s)
 	        s->options.reuse_port ? sy_stack_listen_shared : sy_stack_listen;
 	int rc = listen(runner.stack, &s->local, s->backlog, (uintptr_t)s, &s->id);
 
-	if (!rc && any6) /* IPv4's, if it has them, are another listener's */
+	if (!rc && any6) /* IPv4 is a second listener's */
 		sy_stack_listener_set(runner.stack, s->id, s->backlog, true);
 	if (!rc && any6 && !s->v6_only)
 		rc = listen(runner.stack, &any4, s->backlog, (uintptr_t)s, &s->id_v4);
@@ -98,8 +98,8 @@ void serve_backlog(struct sock *s, unsigned backlog)
 		sy_stack_listener_set(runner.stack, s->id_v4, backlog, false);
 }
 
-/* The process ends: while its peers take their last bytes, it takes no new ones. Without its
- * descriptors Linux refuses them, unless another process listens there. */
+/* Stops listening at the end of the process, which still delivers its last bytes. Once its
+ * descriptors are closed Linux refuses new connections, unless another process listens there. */
 void serve_exit(void)
 {
 	for (struct sock *s = listeners; s; s = s->next_listener)
@@ -133,29 +133,31 @@ int runner_listen(struct sock *s)
 	return serve_open(s);
 }
 
-/* ---- what the helper thread looks for -------------------------------------------------------- */
+/* ---- checks of the helper thread ------------------------------------------------------------- */
 
-/* Does this process sleep, but not at this listener? In a call of this library, or in others, such
- * as that of a lock: then it calls nothing here. */
+/* Returns whether this process sleeps, but not at this listener: in a call of this library, or in
+ * another one, such as that of a lock: then its call counter stands still. */
 static bool sleeps_elsewhere(const struct sock *s)
 {
 	return !s->o.links && !watches_sleep(s) &&
 	       (runner.sleepers > 0 || runner.calls == s->ready_calls);
 }
 
-/* A process that serves one client at a time, beside others that wait for the next one, perhaps
- * behind a lock: they do not get what waits here, and it would wait for ever. */
+/* Leaves a listener to other processes. This one serves one client at a time, while others wait for
+ * the next, perhaps for a lock. They do not get the connections that wait here, which would wait
+ * forever. */
 static void unaccepted_leave(struct sock *s)
 {
 	s->passes = true;
 	sy_log(SY_LOG_WARN, "run",
 	       "port %u: pid %d serves one client at a time, and other processes wait for the next "
-	       "ones: they get what waits here, and Linux takes the later ones",
+	       "ones: they get the waiting connections, and Linux accepts the later ones",
 	       ntohs(s->local.port), getpid());
 	listener_retire(s);
 }
 
-/* passed_ns: since the last look; idle_ns: for how much of it the program has not computed. */
+/* passed_ns: since the last check; idle_ns: the part of it in which the program has not
+ * computed. */
 static void unaccepted_find(struct sock *s, uint64_t passed_ns, uint64_t idle_ns)
 {
 	int others;
@@ -190,8 +192,8 @@ void serve_accepted(struct sock *s)
 	serve_open(s);
 }
 
-/* A child of node's cluster, for instance, is to get it. This one is lost, and its client learns so
- * by a reset; those that come later are Linux's, which can be passed on. */
+/* The program passes a connection on, for instance to a child of node's cluster. This one is reset,
+ * because another process cannot use it. Linux gets the later ones, which can be passed. */
 void serve_passed(int fd)
 {
 	if (!runner_lock())
@@ -205,7 +207,7 @@ void serve_passed(int fd)
 		l->serves = false;
 		sy_log(SY_LOG_WARN, "run",
 		       "port %u: pid %d passes connections on to other processes, and those of the "
-		       "stack cannot be: this one is reset, and Linux takes the later ones",
+		       "stack cannot be: this one is reset, and Linux accepts the later ones",
 		       ntohs(l->local.port), getpid());
 	}
 	if (s && runner.stack && s->id != SY_STACK_NONE) {
@@ -216,8 +218,8 @@ void serve_passed(int fd)
 	runner_unlock();
 }
 
-/* Have the program's threads, without this one, computed since the last call, in `passed_ns`? They
- * had a part of a core, or one of them was preempted, and so waits for a core on a busy host. */
+/* Returns whether the program's threads, without this one, have computed in the last `passed_ns`:
+ * they used a part of a CPU, or one of them was preempted and waits for a CPU. */
 static bool program_has_computed(uint64_t passed_ns)
 {
 	static int64_t last_cpu_ns, last_preempted;
@@ -233,7 +235,7 @@ static bool program_has_computed(uint64_t passed_ns)
 	cpu_ns = (int64_t)((cpu.tv_sec - own_cpu.tv_sec) * 1000 * MS) + cpu.tv_nsec -
 	         own_cpu.tv_nsec;
 	preempted = all.ru_nivcsw - own.ru_nivcsw;
-	/* A child of fork() begins at 0 again: then the differences are negative. */
+	/* A child of fork() starts at 0: then the differences are negative. */
 	has = (cpu_ns - last_cpu_ns) * COMPUTES > (int64_t)passed_ns || preempted > last_preempted;
 	last_cpu_ns = cpu_ns;
 	last_preempted = preempted;
@@ -259,8 +261,8 @@ void serve_check(void)
 
 /* ---- fork() ---------------------------------------------------------------------------------- */
 
-/* This process has only opened the backlog. Its children are to accept, it seems: they have
- * stacks of their own, and else Linux's socket, which also gets what waits here. */
+/* Leaves the listeners at which this process does not wait to its children: they have stacks of
+ * their own, or else Linux's socket, which also gets the connections that wait here. */
 void serve_forked(void)
 {
 	for (struct sock *s = listeners; s; s = s->next_listener) {

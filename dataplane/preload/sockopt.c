@@ -24,7 +24,7 @@ static void apply_each(const struct sock *s, int level, int name)
 			                       sy_clock_ns());
 }
 
-/* Has no effect; the kernel's socket has its value. */
+/* Returns whether the option has no effect, but its value is kept in the kernel's socket. */
 static bool is_kept(int name)
 {
 	/* TCP_DEFER_ACCEPT: the program waits for the first bytes itself. */
@@ -32,13 +32,13 @@ static bool is_kept(int name)
 	       name == TCP_SYNCNT;
 }
 
-/* Linux has limits for sizes, and its own socket reports what it makes of one. */
+/* Sets a buffer's size. Linux limits it: its own socket reports the result. */
 static int buffer_set(struct sock *s, int fd, int name, int size)
 {
 	bool send = name == SO_SNDBUF || name == SO_SNDBUFFORCE;
 	const sy_stack_id id[2] = {s->id, s->id_v4};
 
-	if (fd < 0) /* a relay's: the program's end has buffers of its own */
+	if (fd < 0) /* a relay: the program's end has its own buffers */
 		return 0;
 	if (s->o.kind == OBJECT_CONNECTION &&
 	    REAL(setsockopt)(fd, SOL_SOCKET, name, &size, sizeof(size)))
@@ -53,7 +53,7 @@ static int buffer_set(struct sock *s, int fd, int name, int size)
 	return 0;
 }
 
-/* Accepted without an effect. */
+/* Returns whether the option is accepted without an effect. */
 static bool is_ignored(int level, int name)
 {
 	if (level == IPPROTO_TCP)
@@ -93,7 +93,7 @@ PRELOAD_EXPORT int setsockopt(int fd, int level, int name, const void *value, so
 		return (int)result(-EFAULT);
 	if (listens && option_binds(level, name, value, len))
 		return (int)result(-ENOPROTOOPT);
-	/* Accepted connections share one socket of the kernel. */
+	/* Accepted connections share one placeholder socket in the kernel. */
 	bool kept = !s->accepted && level == IPPROTO_TCP && is_kept(name);
 	if ((listens || kept) && REAL(setsockopt)(fd, level, name, value, len))
 		return -1;
@@ -108,7 +108,7 @@ PRELOAD_EXPORT int setsockopt(int fd, int level, int name, const void *value, so
 	}
 	rc = option_set(s, fd, level, name, value, len);
 	if (rc == -ENOPROTOOPT && s->o.kind == OBJECT_LISTENER)
-		rc = 0; /* the kernel has taken it */
+		rc = 0; /* the kernel has accepted it */
 	runner_flush();
 	runner_unlock();
 	return (int)result(rc);
@@ -116,7 +116,7 @@ PRELOAD_EXPORT int setsockopt(int fd, int level, int name, const void *value, so
 
 /* ---- get ------------------------------------------------------------------------------------- */
 
-/* Returns -1 if it is no such option. */
+/* Returns -1 for other options. */
 static int64_t number_get(struct sock *s, int level, int name)
 {
 	if (level == IPPROTO_TCP && name == TCP_MAXSEG)
@@ -180,7 +180,7 @@ PRELOAD_EXPORT int getsockopt(int fd, int level, int name, void *restrict value,
 	}
 	size = option_get(s, level, name, out, *len);
 	runner_unlock();
-	if (!size) /* a fact of the family, or nothing that the stack has */
+	if (!size) /* an option of the family, or one that the stack does not have */
 		return level == IPPROTO_TCP && !is_kept(name)
 		               ? (int)result(-ENOPROTOOPT)
 		               : REAL(getsockopt)(fd, level, name, value, len);

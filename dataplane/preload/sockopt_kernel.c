@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Options of a socket that is the kernel's so far: what the stack has to know when it gets it, and
- * what leaves it to Linux. */
+/* Options of a socket that is still the kernel's: those that the stack copies later, and those that
+ * leave the socket to Linux. */
 #include <errno.h>
 #include <net/if.h>
 #include <netinet/tcp.h>
@@ -21,8 +21,8 @@ static int kernel_int(int fd, int level, int name)
 	return value;
 }
 
-/* Linux reports sizes of buffers and segments also if none was set, and the stack's grow:
- * option_keep() stores those. */
+/* Omits sizes of buffers and segments: Linux reports them even if none was set, and the stack
+ * adjusts its own. option_keep() stores those that are set. */
 void options_read(struct sock *s, int fd)
 {
 	static const struct {
@@ -75,8 +75,8 @@ static bool is_served(const char *interface, socklen_t len)
 	return c && strlen(c->ifname) == size && memcmp(c->ifname, interface, size) == 0;
 }
 
-/* What the stack would pass over, and the program relies on: where its packets go, and whose it
- * takes. These Linux tells, as numbers that are 0 when they are off... */
+/* Options that the program relies on and the stack does not implement: where packets go, and which
+ * are accepted. Linux reports these, as 0 when they are off... */
 static const struct {
 	int level, name;
 } binding[] = {{SOL_SOCKET, SO_MARK},
@@ -88,8 +88,8 @@ static const struct {
                {IPPROTO_TCP, TCP_REPAIR}};
 #define BINDING (sizeof(binding) / sizeof(*binding))
 
-/* ... and these it does not tell. */
-static bool option_hides(int level, int name)
+/* ... and these it does not report. */
+static bool option_is_hidden(int level, int name)
 {
 	if (level == IPPROTO_TCP)
 		return name == TCP_MD5SIG || name == TCP_MD5SIG_EXT || name == TCP_AO_ADD_KEY;
@@ -110,7 +110,7 @@ bool option_binds(int level, int name, const void *value, socklen_t len)
 	for (unsigned i = 0; i < BINDING; i++)
 		if (level == binding[i].level && name == binding[i].name)
 			return name == TCP_REPAIR && level == IPPROTO_TCP ? v > 0 : v != 0;
-	return option_hides(level, name);
+	return option_is_hidden(level, name);
 }
 
 bool options_bind(int fd)
@@ -137,9 +137,9 @@ int option_plain_set(int fd, int level, int name, const void *value, socklen_t l
 	if (!table_plain(fd) || !runner_lock())
 		return 0;
 	struct sock *s = table_plain(fd); /* another thread may have closed it */
-	if (value && len >= sizeof(v))    /* at some, Linux takes none for 0 */
+	if (value && len >= sizeof(v))    /* for some options Linux accepts no value as 0 */
 		memcpy(&v, value, sizeof(v));
-	if (s && option_hides(level, name))
+	if (s && option_is_hidden(level, name))
 		s->linux_only = true;
 	else if (s)
 		option_keep(s, fd, level, name, v);

@@ -46,7 +46,7 @@ static void stalls_find(struct supervisor *sv, uint64_t now_ns)
 		bool stalled = now_ns - p->heartbeat_ns >= PATIENCE;
 		if (stalled && !p->stalled)
 			sy_log(SY_LOG_WARN, "run",
-			       "pid %d has stood still for a second: Linux takes the new "
+			       "pid %d has stood still for a second: Linux accepts the new "
 			       "connections to its ports until it goes on",
 			       p->pid);
 		if (stalled != p->stalled) {
@@ -69,13 +69,14 @@ static void port_warn(const struct port *at, pid_t pid)
 {
 	if (at->yielded)
 		sy_log(SY_LOG_WARN, "run",
-		       "port %u: pid %d has not accepted what waits for a second: Linux takes the "
+		       "port %u: pid %d has not accepted what waits for a second: Linux accepts "
+		       "the "
 		       "new connections until it does",
 		       ntohs(at->port), pid);
 	else
 		sy_log(SY_LOG_WARN, "run",
 		       "port %u: pid %d listens there, and for a second no process has waited "
-		       "there for connections by the C library: Linux takes them until one does",
+		       "there for connections by the C library: Linux accepts them until one does",
 		       ntohs(at->port), pid);
 }
 
@@ -116,7 +117,7 @@ static void unserved_find(struct supervisor *sv, uint64_t now_ns)
 	}
 	if (ports.count)
 		snprintf(text, sizeof(text),
-		         "Linux takes the new connections to port %s: no process accepts them by "
+		         "Linux accepts the new connections to port %s: no process accepts them by "
 		         "the C library, or it passes them on to others",
 		         ports.text);
 	sy_hook_registry_note(sv->hooks, NOTE_PORTS, text);

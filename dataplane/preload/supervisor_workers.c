@@ -68,7 +68,7 @@ void workers_note(struct supervisor *sv)
 	}
 	if (started > 0 && started < workers)
 		snprintf(text, sizeof(text),
-		         "%u of %u workers (--workers) have a stack: Linux takes the new "
+		         "%u of %u workers (--workers) have a stack: Linux accepts the new "
 		         "connections "
 		         "that come by the receive queues of the others",
 		         started, workers);
@@ -77,7 +77,8 @@ void workers_note(struct supervisor *sv)
 	if (waiting > 0)
 		snprintf(text, sizeof(text),
 		         "beside its workers (--workers), %u more of its processes wait for a "
-		         "queue: until a worker ends, Linux takes the new connections to the ports "
+		         "queue: until a worker ends, Linux accepts the new connections to the "
+		         "ports "
 		         "where they wait",
 		         waiting);
 	sy_hook_registry_note(sv->hooks, 1, text);

@@ -84,7 +84,7 @@ def test_listener_without_a_waiting_process_is_linuxs(stack, family):
         with connect(stack["client"], address, 8030) as one:
             assert receive_exactly(one, 5) == b"linux"
     wait_until(
-        lambda: "Linux takes the new connections to port 8030" in warnings(name), "the list warns"
+        lambda: "Linux accepts the new connections to port 8030" in warnings(name), "the list warns"
     )
     assert process.output().count("port 8030:") == 1
 
@@ -176,7 +176,7 @@ def test_connections_not_accepted_move_to_linux(stack):
         assert kernel_connections(host) == before
         waits += [dial() for _ in range(3)]
         assert kernel_connections(host) == before + 3
-        assert "Linux takes the new connections to port 8032" in warnings(name)
+        assert "Linux accepts the new connections to port 8032" in warnings(name)
         first.sendall(b"again")
         for one in waits:
             assert receive_exactly(one, 5) == b"hello"
