@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Children that a program makes by the system call clone() itself, for namespaces (vsftpd). The C
- * library does not notice: if one of this library's threads begins meanwhile, setuid() in the child
- * waits for it forever. So fork() makes the child, in namespaces that the calling thread enters
- * before, and leaves afterwards.
+ * Children that a program creates by the system call clone() itself, for namespaces (vsftpd). The C
+ * library does not notice: if a thread of this library starts meanwhile, setuid() in the child
+ * waits for it forever. So fork() creates the child, in namespaces that the calling thread enters
+ * before and leaves afterwards.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ static void namespaces_close(const int *saved)
 			REAL(close)(saved[i]);
 }
 
-/* The namespaces to which this thread returns. Without /proc it could not. */
+/* Opens the namespaces to which this thread returns. Fails without /proc. */
 static bool namespaces_open(uint64_t flags, int *saved)
 {
 	bool opened = true;
@@ -59,12 +59,12 @@ static void namespaces_restore(const int *saved)
 			       getpid(), strerror(errno));
 }
 
-/* A call that makes a process or a thread, as clone3() has it. */
+/* A call that creates a process or a thread, with the arguments of clone3(). */
 struct clone_call {
 	uint64_t flags, signal, stack;
 };
 
-/* False: the call makes neither, or has no arguments. */
+/* Returns false if the call creates neither, or has no arguments. */
 static bool clone_read(long number, const long *a, struct clone_call *c)
 {
 	const struct clone_args *args;
@@ -89,7 +89,7 @@ static bool clone_read(long number, const long *a, struct clone_call *c)
 	return false;
 }
 
-/* Can fork() make the child, in new namespaces at most? */
+/* Returns whether fork() can create the child, at most in new namespaces. */
 static bool is_plain(const struct clone_call *c)
 {
 	uint64_t flags = c->flags;
@@ -113,7 +113,7 @@ bool clone_forks(long number, const long *a, long *rc)
 
 	if (!clone_read(number, a, &c) || !is_plain(&c) || !namespaces_open(c.flags, saved))
 		return false;
-	if (runner_lock()) { /* names of relays are of the parent's network namespace */
+	if (runner_lock()) { /* relays have names in the parent's network namespace */
 		relays_fork();
 		runner_unlock();
 	}

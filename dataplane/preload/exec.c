@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Programs that are executed. A descriptor of the kernel passes on to them, the stack does not: it
- * is memory of this process (docs/design/0062-relays.md).
+ * Programs that are executed. They inherit descriptors of the kernel, but not the stack: it is
+ * memory of this process (docs/design/0062-relays.md).
  *
  *     posix_spawn(), system(), popen()    connections that a child inherits become relays
- *     execve()                            so do all that pass on, and an heir serves them:
+ *     execve()                            so do those that the program inherits; a successor serves
+ * them:
  *
- *         relays ─▶ fork(), twice ─▶ execve() ─▶ the channel closes ─▶ the heir has the stack
- *                                        └─ fails ─▶ a byte ─▶ the heir exits
+ *         relays ─▶ fork(), twice ─▶ execve() ─▶ the channel closes ─▶ the successor has the stack
+ *                                        └─ fails ─▶ a byte ─▶ the successor exits
  *
- * The heir has a copy of the stack, and this process has the lock: one of them goes on with it.
+ * The successor has a copy of the stack, and this process has the lock: only one continues with it.
  */
 #include <alloca.h>
 #include <errno.h>
@@ -24,18 +25,18 @@
 #include "real.h"
 #include "relay.h"
 
-#define TRIES 100 /* a handler may have to run before the call, each time */
+#define TRIES 100 /* attempts: a handler may have to run before each */
 
-/* A process on its way into another program. */
+/* A process that is about to execute a program. */
 struct leave {
-	int channel; /* to the heir; -1: there is none */
+	int channel; /* to the successor; -1: there is none */
 	bool locked;
-	sigset_t program; /* what it blocks */
+	sigset_t program; /* what the program blocks */
 };
 
-/* ---- the heir -------------------------------------------------------------------------------- */
+/* ---- the successor --------------------------------------------------------------------------- */
 
-/* Descriptors of this library stay. */
+/* Closes the program's descriptors; those of this library stay open. */
 static void descriptors_close(void)
 {
 	int none;
@@ -57,11 +58,11 @@ static _Noreturn void successor_run(int channel)
 	REAL(send)(channel, &byte, sizeof(byte), MSG_NOSIGNAL);
 	while (REAL(recv)(channel, &byte, sizeof(byte), 0) < 0 && errno == EINTR)
 		;
-	if (byte) /* it has not left */
+	if (byte) /* execve() has failed */
 		syscall(SYS_exit_group, 0);
 	runner_inherit();
 	descriptors_close();
-	_exit(0); /* with the last connection */
+	_exit(0); /* ends with the last connection */
 }
 
 static bool child_signals(void)
@@ -71,7 +72,8 @@ static bool child_signals(void)
 	return !sigpending(&pending) && sigismember(&pending, SIGCHLD) == 1;
 }
 
-/* Signals are blocked. The program's handler is for its own children. */
+/* Reaps a child of this library, and removes its SIGCHLD: the program's handler is for its own
+ * children. Signals are blocked. */
 static void child_reap(pid_t child, bool signalled)
 {
 	const struct timespec none = {0};
@@ -89,7 +91,7 @@ static void child_reap(pid_t child, bool signalled)
 		kill(getpid(), SIGCHLD);
 }
 
-/* The heir is no child of this process, whose next program knows nothing of it. */
+/* Starts the successor, which is no child of this process: its next program does not expect one. */
 static bool successor_start(struct leave *l)
 {
 	bool signalled = child_signals();
@@ -133,7 +135,7 @@ static void leave_prepare(struct leave *l)
 	sigset_t all;
 
 	*l = (struct leave){.channel = -1};
-	/* A child of vfork() has the memory of its parent. */
+	/* A child of vfork() shares its parent's memory. */
 	if (!runner.stack || runner.pid != getpid())
 		return;
 	signals_all(&all);
@@ -156,7 +158,7 @@ static void leave_prepare(struct leave *l)
 	pthread_sigmask(SIG_SETMASK, &l->program, NULL);
 }
 
-/* The process stays as it is. */
+/* execve() has failed: the process continues as before. */
 static void leave_undo(struct leave *l)
 {
 	char byte = 1;
@@ -165,7 +167,8 @@ static void leave_undo(struct leave *l)
 		return;
 	signals_leave(false);
 	if (l->channel >= 0) {
-		supervisor_move(); /* before the heir exits: the parent frees what a worker had */
+		supervisor_move(); /* before the successor exits: the supervisor frees an ended
+		                      worker's queues */
 		REAL(send)(l->channel, &byte, sizeof(byte), MSG_NOSIGNAL);
 		REAL(close)(l->channel);
 	}
@@ -192,7 +195,7 @@ static void leave(struct leave *l)
 	*l = (struct leave){.channel = -1};
 }
 
-static int left_not(struct leave *l)
+static int leave_failed(struct leave *l)
 {
 	int code = errno;
 
@@ -201,7 +204,7 @@ static int left_not(struct leave *l)
 	return -1;
 }
 
-/* An attempt that fails costs two processes. */
+/* Returns whether it is a program: an attempt that fails would cost two processes. */
 static bool is_program(int folder, const char *path)
 {
 	struct stat is;
@@ -213,7 +216,7 @@ static bool is_program(int folder, const char *path)
 	return found;
 }
 
-/* As execvp() looks for it. */
+/* Looks the program up as execvp() does. */
 static bool is_in_path(const char *file)
 {
 	const char *at = getenv("PATH"), *end;
@@ -241,7 +244,7 @@ PRELOAD_EXPORT int execve(const char *path, char *const argv[], char *const envp
 		return real(path, argv, envp);
 	leave(&l);
 	real(path, argv, envp);
-	return left_not(&l);
+	return leave_failed(&l);
 }
 
 PRELOAD_EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
@@ -253,7 +256,7 @@ PRELOAD_EXPORT int execvpe(const char *file, char *const argv[], char *const env
 		return real(file, argv, envp);
 	leave(&l);
 	real(file, argv, envp);
-	return left_not(&l);
+	return leave_failed(&l);
 }
 
 PRELOAD_EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
@@ -263,7 +266,7 @@ PRELOAD_EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 
 	leave(&l);
 	real(fd, argv, envp);
-	return left_not(&l);
+	return leave_failed(&l);
 }
 
 PRELOAD_EXPORT int execveat(int folder, const char *path, char *const argv[], char *const envp[],
@@ -277,7 +280,7 @@ PRELOAD_EXPORT int execveat(int folder, const char *path, char *const argv[], ch
 		return real(folder, path, argv, envp, flags);
 	leave(&l);
 	real(folder, path, argv, envp, flags);
-	return left_not(&l);
+	return leave_failed(&l);
 }
 
 PRELOAD_EXPORT int execv(const char *path, char *const argv[])
@@ -290,7 +293,7 @@ PRELOAD_EXPORT int execvp(const char *file, char *const argv[])
 	return execvpe(file, argv, environ);
 }
 
-/* The arguments up to NULL, of which `first` is one, as an array of the calling function. */
+/* Stores the arguments from `first` up to NULL as an array of the calling function. */
 #define ARGUMENTS(argv, list, first)                                                               \
 	size_t count_ = 1;                                                                         \
 	va_start(list, first);                                                                     \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the preloaded library and the supervisor say to each other: one request, one answer. */
+/* Messages between the preloaded library and the supervisor: one request, one answer. */
 #ifndef PRELOAD_MESSAGE_H
 #define PRELOAD_MESSAGE_H
 
@@ -16,30 +16,31 @@
 #define MESSAGE_PORTS        32
 #define MESSAGE_RING_MIN     256
 #define MESSAGE_RING_MAX     32768
-#define MESSAGE_TX_RING      2048 /* and its completions */
+#define MESSAGE_TX_RING      2048 /* and of its completions */
 #define MESSAGE_WORKERS      32
 #define MESSAGE_HEARTBEAT_MS 250
-#define MESSAGE_UNREAD       65536 /* bytes of a connection that is exported, at most */
-/* START: the link, the packets' memory, the queues' sockets; with several workers also the own end
- * for packets that others hand over, and each worker's other end; at the end what orders hooks, a
- * socket and a page (sy_hook_agent.h), and if it was asked for, the socket for large segments. */
+#define MESSAGE_UNREAD       65536 /* unread bytes of an exported connection, at most */
+/* Descriptors of START: the link, the packets' memory, the queues' sockets; with several workers
+ * this worker's inbox and each worker's outbox; the hooks' socket and page (sy_hook_agent.h); if
+ * requested, the socket for large segments. */
 #define MESSAGE_FDS (2 + MESSAGE_QUEUES + 1 + MESSAGE_WORKERS + 2 + 1)
 
 enum message_type {
-	MESSAGE_CONFIG = 1, /* what is served */
-	MESSAGE_START,      /* queues for a worker: their descriptors come with the answer */
-	MESSAGE_BOUND,      /* their rings are filled: steer to them */
-	MESSAGE_LISTEN, /* this process listens at this port. The socket that listens comes along:
-	                   without one there is no right to the port */
+	MESSAGE_CONFIG = 1, /* returns what is served */
+	MESSAGE_START,      /* allocates queues to a worker: the answer carries their descriptors */
+	MESSAGE_BOUND,      /* the rings are filled: steer packets to them */
+	MESSAGE_LISTEN, /* the process listens at this port. Carries the listening socket, without
+	                   which there is no right to the port */
 	MESSAGE_UNLISTEN,
-	MESSAGE_YIELD,     /* connections wait too long for the program to accept them */
-	MESSAGE_HEARTBEAT, /* the stack runs, each MESSAGE_HEARTBEAT_MS. No answer */
-	MESSAGE_MOVE, /* the process that sends this has the stack of the one that has connected */
-	MESSAGE_EXPORT, /* Linux's TCP goes on with a connection that no thread has accepted. Its
-	                   address and port here are the request's; struct message_connection and
-	                   its bytes follow */
-	MESSAGE_REDEEM, /* the process has accepted a ticket, which comes along. The answer brings
-	                 the connection that it stands for */
+	MESSAGE_YIELD,     /* the program does not accept pending connections */
+	MESSAGE_HEARTBEAT, /* the stack runs, every MESSAGE_HEARTBEAT_MS. No answer */
+	MESSAGE_MOVE, /* the sending process continues with the stack of the one that has connected
+	               */
+	MESSAGE_EXPORT, /* Linux's TCP continues a connection that no thread has accepted. Its local
+	                   address and port are the request's; struct message_connection and its
+	                   bytes follow */
+	MESSAGE_REDEEM, /* exchanges an accepted ticket, which it carries, for the connection of the
+	                   ticket */
 };
 
 /* Which connections children of fork() get (docs/design/0062-relays.md). */
@@ -50,25 +51,26 @@ enum message_fork {
 };
 
 struct message_request {
-	/* The permission. The socket's name is none: all users read it in /proc/net/unix. */
+	/* Authorizes the request. The socket's name does not: all users read it in
+	 * /proc/net/unix. */
 	uint8_t secret[MESSAGE_SECRET];
 	uint32_t version, type;
 	struct sy_addr addr; /* LISTEN: all zero: all served ones of both families; ::ffff:0.0.0.0:
 	                        those of IPv4 */
 	uint16_t port;       /* network order */
 	uint16_t v6_only;
-	uint32_t serves; /* LISTEN: 1: it also waits there for connections. YIELD: 1: it accepts
-	                    them for other processes, and has warned of that */
+	uint32_t serves; /* LISTEN: 1: the process also waits there for connections. YIELD: 1: it
+	                    accepts them for other processes, and has warned of that */
 };
 
-/* In host order, but ports and addresses. docs/design/0067-reload-without-a-gap.md. */
+/* In host order, except ports and addresses. docs/design/0067-reload-without-a-gap.md. */
 struct message_connection {
 	struct sy_addr peer;
 	uint16_t peer_port;
-	uint16_t v6; /* 1: the socket is one of IPv6, also for a peer of IPv4 */
+	uint16_t v6; /* 1: an IPv6 socket, also for a peer of IPv4 */
 	uint32_t snd_nxt, rcv_nxt, snd_wnd, snd_wnd_max, rcv_wnd;
-	uint32_t time;   /* TSval of a segment that is sent now */
-	uint32_t unread; /* bytes that follow, which end before rcv_nxt */
+	uint32_t time;   /* TSval of a segment sent now */
+	uint32_t unread; /* bytes that follow, which end at rcv_nxt */
 	uint16_t mss;    /* the peer's */
 	uint8_t snd_scale, rcv_scale;
 	uint8_t sack, timestamps, scale, zero; /* 1: both sides have agreed to use it */
@@ -84,23 +86,23 @@ struct message_answer {
 	struct sy_addr addr[MESSAGE_ADDRESSES];
 	uint32_t ports; /* 0: all */
 	uint16_t port[MESSAGE_PORTS];
-	uint16_t port_first, port_last; /* of connections that are opened */
+	uint16_t port_first, port_last; /* local ports of opened connections */
 	uint32_t memory_mb, connections;
-	uint32_t ring;       /* packets that a receive queue holds, a power of 2 */
-	uint32_t pacing;     /* 1: all connections send evenly */
+	uint32_t ring;       /* size of a receive ring, a power of 2 */
+	uint32_t pacing;     /* 1: all connections pace */
 	uint32_t log;        /* enum sy_log_level */
-	uint32_t large;      /* 1: the kernel cuts large segments */
-	uint32_t unfinished; /* 1: packets may come with an unfinished checksum */
-	uint32_t toa;        /* a balancer in front names the clients in a TCP option */
+	uint32_t large;      /* 1: the kernel segments large segments */
+	uint32_t unfinished; /* 1: packets may arrive with a partial checksum */
+	uint32_t toa;        /* a balancer reports the client's address in a TCP option */
 	uint32_t fork;       /* enum message_fork */
 	uint32_t worker, workers, queues;
 	uint32_t bound; /* 1: the sockets are bound to their queues */
 	uint32_t queue[MESSAGE_QUEUES];
-	uint32_t chunk_bytes;  /* bytes of a packet's buffer */
-	uint64_t memory_bytes; /* of memory for packets, of which every socket knows */
+	uint32_t chunk_bytes;  /* of a packet's buffer */
+	uint64_t memory_bytes; /* of packet memory, registered with every socket */
 };
 
-/* Is it one of the addresses that the stack serves? */
+/* Returns whether the stack serves the address. */
 static inline bool message_has_address(const struct message_answer *c, const struct sy_addr *addr)
 {
 	for (uint32_t i = 0; i < c->addresses; i++)

@@ -202,8 +202,8 @@ void serve_passed(int fd);
 void serve_accepted(struct sock *s);
 /* The process exits. */
 void serve_exit(void);
-/* Sends new connections to Linux, or back to the stack: the process is about to execute a program.
- */
+/* Sends new connections to Linux, or back to the stack: the process is about to execute a
+ * program. */
 void serve_pause(bool on);
 /* Run by the helper thread: sends the supervisor a heartbeat, and finds connections that the
  * program does not accept. */

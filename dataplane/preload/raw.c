@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * System calls by their number: libuv closes by syscall(SYS_close), for instance. Those that are
- * about descriptors do what the functions of these names do.
+ * System calls by their number: libuv closes by syscall(SYS_close), for instance. Those on
+ * descriptors do what the functions of these names do.
  *
- * io_uring is not there: what a program does by it with sockets passes the stack by, and so would
- * epoll_ctl of libuv. The supervisor's filter says so to callers that do not come here
+ * io_uring is refused: what a program does by it bypasses the stack, and so would libuv's
+ * epoll_ctl. The supervisor's filter refuses it to callers that do not come here
  * (supervisor_filter.c).
  */
 #include <errno.h>
@@ -32,7 +32,7 @@ static long uring_fail(void)
 	return result(-ENOSYS);
 }
 
-/* Those that make descriptors, and end or change them. */
+/* Calls that create, close or change descriptors. */
 static bool descriptor_call(long number, const long *a, long *rc)
 {
 	switch (number) {

@@ -2,8 +2,8 @@
 /*
  * Connections that children of fork() inherit (docs/design/0062-relays.md). The descriptor becomes
  * one end of a Unix socketpair, and a thread of this process moves bytes between the other end and
- * the stack's connection. As long as there are relays, that thread waits for packets, too: the
- * program may sit in calls that this library does not see.
+ * the stack's connection. While there are relays, that thread also waits for packets: the program
+ * may be in calls that this library does not replace.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -16,7 +16,7 @@
 #include "relay.h"
 
 #define EVENTS   64
-#define RAISE    8192 /* descriptors for relays, beyond those that the program can have */
+#define RAISE    8192 /* descriptors for relays, beyond the program's limit */
 #define BASE_MAX (TABLE_SIZE - 64 - RAISE)
 
 struct relay *all_relays;
@@ -25,12 +25,12 @@ static struct {
 	bool running, failed;
 	int epoll, wake, requests;
 	struct object object;       /* what the thread waits for, besides its descriptors */
-	struct relay *first, *last; /* to be moved */
-	struct rlimit program;      /* its limit of descriptors, before it was raised */
+	struct relay *first, *last; /* relays with bytes to move */
+	struct rlimit program;      /* the program's limit of descriptors */
 	bool raised;
 } thread = {.epoll = -1, .wake = -1, .requests = -1};
 
-static char wake_mark, request_mark; /* their addresses: what is ready */
+static char wake_mark, request_mark; /* their addresses mark the events of these descriptors */
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
@@ -61,8 +61,9 @@ static void relays_move(void)
 	}
 }
 
-/* Locked, but for its sleep. Waits for packets only while there are relays: as the thread that has
- * returned last, it then leads (waiter.c), and packets wake no other one. */
+/* Sleeps until there is work. Waits for packets only while there are relays: as the thread that has
+ * returned last, it then leads (waiter.c), and packets wake no other thread. Locked, but for the
+ * sleep. */
 static int thread_sleep(struct epoll_event *e, struct signals *signals)
 {
 	struct pollfd p[WAIT_OWN + 1] = {[WAIT_OWN] = {.fd = thread.epoll, .events = POLLIN}};
@@ -142,7 +143,8 @@ static struct rlimit limit_raised(void)
 	return limit;
 }
 
-/* The program's own numbers stay free: relays have those above its limit. */
+/* Raises the limit: relays use numbers above the program's limit, so that the program's stay
+ * free. */
 static void limit_raise(void)
 {
 	if (thread.raised || getrlimit(RLIMIT_NOFILE, &thread.program))
@@ -182,9 +184,9 @@ static int thread_start(void)
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-/* An own descriptor above those that the program can have, so that it finds the numbers that it
- * expects. */
-static int own_end(int fd)
+/* Moves a descriptor of this library above the program's limit, so that the program gets the
+ * numbers it expects. */
+static int descriptor_raise(int fd)
 {
 	rlim_t base = thread.program.rlim_cur;
 	int high = REAL(fcntl)(fd, F_DUPFD_CLOEXEC, base < BASE_MAX ? (int)base : BASE_MAX);
@@ -212,7 +214,7 @@ static void options_copy(const struct sock *s, int fd)
 		REAL(shutdown)(fd, !s->write_shut ? SHUT_RD : !s->read_shut ? SHUT_WR : SHUT_RDWR);
 }
 
-/* The program's numbers of the connection become `fd`, which is closed. */
+/* Replaces the connection's descriptors of the program by `fd`, which is closed. */
 static void numbers_replace(struct sock *s, int fd)
 {
 	unsigned left = s->o.refs;
@@ -246,12 +248,12 @@ static int pair_make(const struct sock *s, struct relay *r, int *program)
 	}
 	REAL(fcntl)(pair[1], F_SETFL, REAL(fcntl)(pair[1], F_GETFL) | O_NONBLOCK);
 	*program = pair[0];
-	r->fd = own_end(pair[1]);
+	r->fd = descriptor_raise(pair[1]);
 	return 0;
 }
 
-/* The program's writes are joined by the time they are read here: what it sets itself is only
- * kept. */
+/* Relayed writes are already merged when they are read here. An option that the program sets itself
+ * is only stored. */
 void relay_no_delay(const struct relay *r)
 {
 	sy_stack_set(runner.stack, r->s->id, SY_STACK_NO_DELAY, 1, sy_clock_ns());
@@ -283,7 +285,7 @@ static int relay_make(struct sock *s)
 	relay_no_delay(r);
 	REAL(epoll_ctl)(thread.epoll, EPOLL_CTL_ADD, r->fd, &e);
 	relay_queue(r);
-	if (!r->next) /* the thread waits for no packets so far */
+	if (!r->next) /* the thread does not wait for packets yet */
 		REAL(write)(thread.wake, &one, sizeof(one));
 	return 0;
 }
@@ -307,7 +309,7 @@ void relay_end(struct relay *r, int error)
 	if (error)
 		relay_note(r->name, error);
 	/* A child has a copy until it has forgotten its parent's relays: close() alone would leave
-	 * the freed relay in the instance. */
+	 * the freed relay in the epoll instance. */
 	REAL(epoll_ctl)(thread.epoll, EPOLL_CTL_DEL, r->fd, NULL);
 	relay_free(r);
 	if (!all_relays)
@@ -316,7 +318,8 @@ void relay_end(struct relay *r, int error)
 
 /* ---- which connections ----------------------------------------------------------------------- */
 
-/* No thread waits for it, and it has been open. The child gets bytes that came before an error. */
+/* Returns whether it has been opened and no thread waits for it. A child also gets bytes that came
+ * before an error. */
 static bool can_relay(const struct sock *s)
 {
 	return s->o.kind == OBJECT_CONNECTION && s->id != SY_STACK_NONE &&
@@ -324,8 +327,8 @@ static bool can_relay(const struct sock *s)
 	       (s->reported || !(sy_stack_ready(runner.stack, s->id) & SY_STACK_ERROR));
 }
 
-/* A process that serves a connection in an event loop, or in another thread, does not leave it to a
- * child. */
+/* Returns whether a child gets the connection: not if the process serves it in an event loop or in
+ * another thread. */
 static bool is_for_child(const struct sock *s)
 {
 	uint32_t mode = supervisor_config()->fork;
@@ -361,7 +364,7 @@ void relay_pass(int fd)
 	runner_unlock();
 }
 
-/* Does one of its descriptors stay open in a program that is executed? */
+/* Returns whether one of its descriptors stays open in a program that is executed. */
 static bool passes_on(const struct sock *s)
 {
 	unsigned left = s->o.refs;
@@ -386,7 +389,7 @@ void relays_spawn(void)
 	runner_unlock();
 }
 
-/* Other threads, which may wait for it, end with the program. */
+/* Other threads that wait for it end with the program. */
 void relays_exec(void)
 {
 	for (struct sock *s = all_socks; s; s = s->next) {
@@ -404,7 +407,7 @@ int relays_inherit(void)
 	return thread.running ? runner_thread(relay_thread) : 0;
 }
 
-/* A child: all of it is the parent's. */
+/* In a child: all relays are the parent's. */
 void relays_forget(void)
 {
 	while (all_relays)
@@ -419,7 +422,8 @@ void relays_forget(void)
 	thread.epoll = thread.wake = thread.requests = -1;
 }
 
-/* The process ends, and serves its children's connections until they do. Signals end it. */
+/* Serves the children's connections at the end of the process, until they end or a signal ends
+ * it. */
 void relays_linger(void)
 {
 	static const int ends[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
@@ -440,7 +444,7 @@ void relays_linger(void)
 		wait_link(&wait, &thread.object, false);
 		wait_sleep(&wait, p, WAIT_OWN, NEVER, &signals);
 		wait_leave(&wait);
-		runner_poll(); /* as the leader, it is the one that packets and timers wake */
+		runner_poll(); /* packets and timers wake this thread, as the leader */
 	}
 	if (signals.blocked)
 		pthread_sigmask(SIG_SETMASK, &signals.program, NULL);

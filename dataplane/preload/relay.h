@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the files of relays share (docs/design/0062-relays.md). */
+/* Shared by the files of relays (docs/design/0062-relays.md). */
 #ifndef PRELOAD_RELAY_H
 #define PRELOAD_RELAY_H
 
@@ -7,23 +7,23 @@
 
 #include "preload.h"
 
-/* The own end's abstract name: sy/PID/4/ADDRESS:PORT/ADDRESS:PORT, the local address first. PID is
- * the process that has, or had (exec.c), the stack, with a number behind it if its name was in use;
- * 4 or 6 the family of the program's socket. */
+/* The abstract name of the library's end: sy/PID/4/ADDRESS:PORT/ADDRESS:PORT, the local address
+ * first. PID is the process that has, or had (exec.c), the stack, with a number behind it if its
+ * name was in use; 4 or 6 is the family of the program's socket. */
 #define RELAY_NAME    sizeof(((struct sockaddr_un *)0)->sun_path)
 #define RELAY_SERVICE 24
 
-/* Locked. Of the process that has the stack. */
+/* A relay, in the process that has the stack. Locked. */
 struct relay {
 	struct sock *s;          /* the stack's connection */
-	int fd;                  /* the own end: the other one is the program's */
-	bool readable, writable; /* fd, as far as is known: it is watched edge-triggered */
-	bool hung_up;            /* no process has the other end any more */
-	bool reset;              /* and bytes were left unread there */
-	bool in_done;            /* the peer's end of data was passed on */
-	bool out_done;           /* and the program's */
+	int fd;                  /* the library's end; the program has the other one */
+	bool readable, writable; /* of fd, which is watched edge-triggered */
+	bool hung_up;            /* all processes have closed the other end */
+	bool reset;              /* and left bytes unread there */
+	bool in_done;            /* the peer's end of data was forwarded */
+	bool out_done;           /* the program's end of data was forwarded */
 	bool discard;            /* the program has shut its receiving side down */
-	int error;               /* why the connection has ended, a positive errno; 0: it has not */
+	int error;               /* a positive errno that has ended the connection; 0: none */
 	bool queued;             /* for relays_move() */
 	struct relay *after;     /* in that queue */
 	struct relay *next, *previous;
@@ -38,7 +38,7 @@ struct relay_name {
 
 enum relay_request_type { RELAY_SET = 1, RELAY_GET, RELAY_ERROR };
 
-/* To the service's socket, a datagram with two descriptors: the connection's, and a socket for the
+/* A datagram to the service's socket, with two descriptors: the connection's, and a socket for the
  * answer. */
 struct relay_request {
 	uint32_t type;
@@ -48,7 +48,7 @@ struct relay_request {
 };
 
 struct relay_answer {
-	int32_t rc; /* negative errno; ERROR: the connection's, 0: none */
+	int32_t rc; /* a negative errno; of RELAY_ERROR: the connection's error, 0: none */
 	uint32_t len;
 	_Alignas(8) uint8_t value[INFO_BYTES];
 };
@@ -56,40 +56,40 @@ struct relay_answer {
 /* ---- relay.c --------------------------------------------------------------------------------- */
 
 extern struct relay *all_relays;
-/* Sends at once what the program has written. */
+/* Disables Nagle's algorithm. */
 void relay_no_delay(const struct relay *r);
-/* Ends it, and the connection. error: why, for the program; 0: it ended in order. */
+/* Ends the relay and the connection. error: for the program; 0: it ended in order. */
 void relay_end(struct relay *r, int error);
 
 /* ---- relay_move.c ---------------------------------------------------------------------------- */
 
-/* Moves what can be moved now. true: there is more. */
+/* Moves the bytes that can be moved now. Returns true if there are more. */
 bool relay_move(struct relay *r);
 
 /* ---- relay_name.c ---------------------------------------------------------------------------- */
 
-/* service: this process's. */
+/* service: the name of this process's service. */
 int relay_name_make(const struct sock *s, const char *service, char out[RELAY_NAME]);
-/* The abstract address of this name; returns its length. */
+/* Stores the abstract address of this name. Returns its length. */
 socklen_t relay_address(struct sockaddr_un *a, const char *name);
 int relay_bind(int fd, const char *name);
 /* The same; adds a number to a name that is in use. */
 int relay_name_bind(int fd, char name[RELAY_NAME]);
 int relay_name_parse(const char *text, struct relay_name *out);
-/* The name that the other end of this descriptor has. False: it is not a relay's. */
+/* Stores the name of the descriptor's other end. Returns false if it is no relay's. */
 bool relay_name_of(int fd, char out[RELAY_NAME]);
 
 /* ---- relay_serve.c --------------------------------------------------------------------------- */
 
-/* The socket for requests, once for a process. Returns it, or a negative errno. */
+/* Opens the socket for requests, once per process. Returns it, or a negative errno. */
 int relay_serve_open(void);
-/* Its name. */
+/* Returns its name. */
 const char *relay_service(void);
-/* A child: it is the parent's. */
+/* In a child: the socket is the parent's. */
 void relay_serve_forget(void);
 void relay_serve(int socket);
 void relay_answer(const char *name, const struct relay_request *q, struct relay_answer *a);
-/* A program that reads the end of its data learns this error. */
+/* Records the error that a program gets when it reads the end of its data. */
 void relay_note(const char *name, int error);
 
 #endif

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Bytes of one relay, both ways, and its end. Each side is read only as far as the other one has
- * capacity, so that the peer's window and the program's writes stop by themselves. */
+/* Moves the bytes of one relay in both directions, and ends it. Each side is read only as far as
+ * the other one has capacity, so that the peer's window and the program's writes stop by
+ * themselves. */
 #include <errno.h>
 
 #include "real.h"
 #include "relay.h"
 
-#define MOVE_BYTES (256u << 10) /* of one direction, before other relays have their turn */
+#define MOVE_BYTES (256u << 10) /* of one direction, before other relays are served */
 #define MOVE_STEP  65536u
 #define PARTS      64
 
-/* How many vectors have the first `len` bytes; the last one is cut. */
+/* Cuts the vectors to `len` bytes. Returns their count. */
 static int parts_of(struct iovec *v, size_t len)
 {
 	int count = 0;
@@ -22,7 +23,7 @@ static int parts_of(struct iovec *v, size_t len)
 	return count;
 }
 
-/* The program's end takes no more bytes: has every holder closed it? */
+/* The program's end accepts no more bytes: checks whether all processes have closed it. */
 static void end_check(struct relay *r)
 {
 	struct pollfd p = {.fd = r->fd};
@@ -34,7 +35,7 @@ static void end_check(struct relay *r)
 		r->discard = true;
 }
 
-/* From the peer to the program. */
+/* Moves bytes from the peer to the program. */
 static bool move_in(struct relay *r)
 {
 	size_t moved = 0;
@@ -67,7 +68,7 @@ static bool move_in(struct relay *r)
 	return false;
 }
 
-/* From the program to the peer: straight into the send buffer. */
+/* Moves bytes from the program to the peer, directly into the send buffer. */
 static bool move_out(struct relay *r)
 {
 	size_t moved = 0;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * A descriptor whose other end is a relay is the kernel's. Its other end's name has the addresses
- * of the connection, also for programs that were executed since.
- */
+/* Names of relays. A descriptor whose other end is a relay is the kernel's. The other end's name
+ * has the addresses of the connection, also for programs that were executed since. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -67,7 +65,8 @@ int relay_name_bind(int fd, char name[RELAY_NAME])
 	size_t len = strlen(name);
 	int rc = relay_bind(fd, name);
 
-	/* A balancer may name a client twice, if its earlier connection has not ended here. */
+	/* A balancer may report the same client twice, if its earlier connection has not ended
+	 * here. */
 	for (int i = 1; rc == -EADDRINUSE && i < 10 && len + 3 < RELAY_NAME; i++) {
 		snprintf(name + len, RELAY_NAME - len, "/%d", i);
 		rc = relay_bind(fd, name);
@@ -109,8 +108,8 @@ bool relay_name_of(int fd, char out[RELAY_NAME])
 	return true;
 }
 
-/* Servers make a connection a child's standard error (inetd, vsftpd): the client would read lines
- * of this library. */
+/* Returns whether logs may be written to standard error. Servers (inetd, vsftpd) make a connection
+ * a child's standard error: the client would read the log. */
 static bool stderr_is_log(void)
 {
 	char name[RELAY_NAME];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Requests about a relay's connection, from any process that has its descriptor: options, facts,
- * and how it ended. The request carries the descriptor, whose other end names the connection; so
- * no other process can make one.
+ * and its error. The request carries the descriptor, whose other end names the connection: other
+ * processes cannot make one.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "relay.h"
 #include "sockopt.h"
 
-#define ENDED     256 /* of which it is known how they ended */
+#define ENDED     256 /* relays whose error is kept */
 #define SERVICES  1000
 #define ANSWER_MS 2000
 
@@ -30,7 +30,7 @@ void relay_note(const char *name, int error)
 	ended_next = (ended_next + 1) % ENDED;
 }
 
-/* Once, as SO_ERROR. */
+/* Returns the error once, as SO_ERROR. */
 static int ended_error(const char *name)
 {
 	for (unsigned i = 0; i < ENDED; i++) {
@@ -77,7 +77,7 @@ void relay_serve_forget(void)
 	service[0] = 0;
 }
 
-/* The heir of an earlier program of this process may have the name. */
+/* The successor of an earlier program of this process may have the name. */
 int relay_serve_open(void)
 {
 	int fd = table_own(REAL(socket)(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -97,7 +97,7 @@ int relay_serve_open(void)
 	return rc;
 }
 
-/* Takes the descriptors that have come. Returns how many; more than two are closed. */
+/* Stores the received descriptors. Returns how many; more than two are closed. */
 static unsigned descriptors_receive(struct msghdr *m, int fd[2])
 {
 	unsigned count = 0;
@@ -209,7 +209,7 @@ int relay_option_set(int fd, int level, int name, const void *value, socklen_t l
 		return -EFAULT;
 	if (len < sizeof(int) || len > sizeof(q.value))
 		return -EINVAL;
-	/* The kernel keeps those of all sockets, and follows time-outs itself. */
+	/* The kernel keeps socket-level options, and implements time-outs itself. */
 	if (level == SOL_SOCKET && REAL(setsockopt)(fd, level, name, value, len))
 		return -errno;
 	memcpy(q.value, value, len);
@@ -219,7 +219,7 @@ int relay_option_set(int fd, int level, int name, const void *value, socklen_t l
 	return rc == -ECONNREFUSED || (level == SOL_SOCKET && rc == -ENOPROTOOPT) ? 0 : rc;
 }
 
-/* What the connection is, also after its end. */
+/* Returns the family or protocol of the connection, also after its end. */
 static int kind_get(int fd, int option, void *value, socklen_t *len)
 {
 	struct relay_name n;

@@ -276,10 +276,9 @@ static void queue_wait_log(void)
 		runner.warned = true;
 		sy_log(SY_LOG_WARN, "run",
 		       "pid %d has waited for a queue for %u s: as many processes as --workers "
-		       "says "
-		       "have queues, and Linux accepts the new connections to the ports where more "
-		       "of them wait; remedy: a higher --workers, or fewer processes; after a "
-		       "reload, let old workers end (nginx: worker_shutdown_timeout)",
+		       "says have queues, and Linux accepts the new connections to the ports "
+		       "where more of them wait; remedy: a higher --workers, or fewer processes; "
+		       "after a reload, let old workers end (nginx: worker_shutdown_timeout)",
 		       getpid(), (unsigned)(LONG_NS / (1000 * MS)));
 	}
 }

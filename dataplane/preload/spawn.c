@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls that make processes, but fork(), which has handlers. */
+/* Calls that create processes. fork() has handlers instead. */
 #include <sched.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -52,7 +52,8 @@ PRELOAD_EXPORT FILE *popen(const char *command, const char *mode)
 
 /* ---- the child goes on in this program ------------------------------------------------------- */
 
-/* The child would share the memory until it executes; its close() would then end the parent's. */
+/* The child would share the memory until it executes, and its close() would end the parent's
+ * connection. */
 PRELOAD_EXPORT pid_t vfork(void)
 {
 	return REAL(fork)();
@@ -64,24 +65,24 @@ pid_t __vfork(void)
 	return vfork();
 }
 
-struct beginning {
+struct child_start {
 	int (*run)(void *);
 	void *arg;
 };
 
-static int child_begin(void *arg)
+static int child_run(void *arg)
 {
-	const struct beginning b = *(struct beginning *)arg;
+	const struct child_start b = *(struct child_start *)arg;
 
 	runner_forked(0);
 	return b.run(b.arg);
 }
 
-/* Sandboxes make their processes so, in new namespaces. */
+/* Sandboxes create their processes by this call, in new namespaces. */
 PRELOAD_EXPORT int clone(int (*run)(void *), void *stack, int flags, void *arg, ...)
 {
 	__typeof__(&clone) real = REAL_OF(clone);
-	struct beginning b = {run, arg};
+	struct child_start b = {run, arg};
 	long number[6] = {flags}, rc;
 	void *more[3];
 	va_list list;
@@ -90,7 +91,8 @@ PRELOAD_EXPORT int clone(int (*run)(void *), void *stack, int flags, void *arg, 
 	for (unsigned i = 0; i < 3; i++)
 		more[i] = va_arg(list, void *);
 	va_end(list);
-	if (flags & CLONE_VM || !run) /* a thread, or a child until it executes */
+	if (flags & CLONE_VM ||
+	    !run) /* a thread, or a child that shares the memory until it executes */
 		return real(run, stack, flags, arg, more[0], more[1], more[2]);
 	if (clone_forks(SYS_clone, number, &rc)) {
 		if (rc == 0)
@@ -98,7 +100,7 @@ PRELOAD_EXPORT int clone(int (*run)(void *), void *stack, int flags, void *arg, 
 		return (int)rc;
 	}
 	runner_fork();
-	int pid = real(child_begin, stack, flags, &b, more[0], more[1], more[2]);
+	int pid = real(child_run, stack, flags, &b, more[0], more[1], more[2]);
 	runner_forked(pid);
 	return pid;
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /*
- * `steelyard run`: segments of TCP to a served address and port go to the AF_XDP socket of their
- * queue, and so do ICMP errors about them, and fragments of segments
- * (docs/design/0061-fragments-at-the-stack.md). All else is Linux's. docs/design/0040-preload.md.
+ * The XDP program of `steelyard run`: TCP segments to a served address and port go to the AF_XDP
+ * socket of their queue, and so do ICMP errors about them and fragments of segments
+ * (docs/design/0061-fragments-at-the-stack.md). Everything else is Linux's.
+ * docs/design/0040-preload.md.
  *
- * A SYN goes to Linux's listening socket where the queue's worker does not listen, and Linux keeps
- * the segments of the connections that it has (docs/design/0058-serving.md). A queue without a
- * socket drops all other segments: the kernel would answer them with a reset.
+ * A SYN goes to Linux's listening socket if the queue's worker does not listen, and Linux keeps the
+ * segments of its own connections (docs/design/0058-serving.md). A queue without a socket drops all
+ * other segments: the kernel would answer them with a reset.
  */
 #include "steer_map.h"
 
@@ -48,7 +49,7 @@ struct {
 	__type(value, __u8);
 } fragments SEC(".maps");
 
-const volatile __u8 mac[6]; /* of the interface: other frames are not this host's */
+const volatile __u8 mac[6]; /* of the interface: frames to other addresses are not this host's */
 
 #define FRAGMENT   0x3fff /* offset and "more" */
 #define OFFSET     0x1fff
@@ -56,7 +57,7 @@ const volatile __u8 mac[6]; /* of the interface: other frames are not this host'
 #define OFFSET_V6  0xfff8
 #define EXTENSIONS 4 /* headers before TCP */
 
-/* What a frame is about. */
+/* The connection of a frame. */
 struct subject {
 	struct steer_key key;        /* this host's end of the connection */
 	struct bpf_sock_tuple tuple; /* the connection, as its segments come in */
@@ -64,8 +65,8 @@ struct subject {
 	int opens; /* a SYN that begins a connection */
 };
 
-/* Does a connection of Linux have it? */
-static __always_inline int is_linuxs(struct xdp_md *ctx, struct subject *s)
+/* Returns whether it belongs to a connection of Linux. */
+static __always_inline int is_of_linux(struct xdp_md *ctx, struct subject *s)
 {
 	struct bpf_sock *found;
 	int is;
@@ -95,7 +96,7 @@ static __always_inline int verdict(struct xdp_md *ctx, struct subject *s)
 	if (port >= ports->first && port <= ports->last)
 		return (int)bpf_redirect_map(&sockets, queue, XDP_DROP);
 	steered = bpf_map_lookup_elem(&served, &s->key);
-	if (!steered || (steered->shared && is_linuxs(ctx, s)))
+	if (!steered || (steered->shared && is_of_linux(ctx, s)))
 		return XDP_PASS;
 	if (!s->opens)
 		return (int)bpf_redirect_map(&sockets, queue, XDP_DROP);
@@ -104,13 +105,13 @@ static __always_inline int verdict(struct xdp_md *ctx, struct subject *s)
 	return (int)bpf_redirect_map(&sockets, queue, XDP_PASS);
 }
 
-/* A SYN that begins a connection. */
+/* Returns whether it is a SYN that opens a connection. */
 static __always_inline int tcp_opens(const __u8 *tcp, const void *end)
 {
 	return (const void *)(tcp + 14) <= end && (tcp[13] & 0x12) == 0x02;
 }
 
-/* The address and port of this host, then the peer's. */
+/* Stores the address and port of this host, then the peer's. */
 static __always_inline void subject_v4(struct subject *s, __be32 addr, __u16 port, __be32 peer,
                                        __u16 peer_port)
 {
@@ -133,7 +134,7 @@ static __always_inline void subject_v6(struct subject *s, const struct in6_addr 
 	s->v6 = 1;
 }
 
-/* An ICMP error quotes what this host has sent: the source is ours. */
+/* An ICMP error quotes a packet of this host: the source is this host. */
 static __always_inline int quote_v4(const struct iphdr *ip, const void *end, struct subject *s)
 {
 	const __u16 *ports;
@@ -213,14 +214,14 @@ static __always_inline int is_to(const struct ethhdr *eth)
 
 /* ---- fragments, and segments behind extension headers ---------------------------------------- */
 
-/* A segment of TCP, or a part of one. */
-struct part {
+/* A TCP segment, or a fragment of one. */
+struct fragment {
 	struct steer_fragment key;
 	const void *tcp;
 	int is_fragment, is_later;
 };
 
-static __always_inline int part_v4(const struct iphdr *ip, const void *end, struct part *p)
+static __always_inline int fragment_v4(const struct iphdr *ip, const void *end, struct fragment *p)
 {
 	if ((const void *)(ip + 1) > end || ip->protocol != IPPROTO_TCP || ip->ihl < 5 ||
 	    !(ip->frag_off & bpf_htons(FRAGMENT)))
@@ -235,7 +236,8 @@ static __always_inline int part_v4(const struct iphdr *ip, const void *end, stru
 	return 1;
 }
 
-static __always_inline int part_v6(const struct ipv6hdr *ip, const void *end, struct part *p)
+static __always_inline int fragment_v6(const struct ipv6hdr *ip, const void *end,
+                                       struct fragment *p)
 {
 	const __u8 *at = (const void *)(ip + 1);
 	__u8 next;
@@ -249,10 +251,10 @@ static __always_inline int part_v6(const struct ipv6hdr *ip, const void *end, st
 		if ((const void *)(at + 8) > end)
 			return 0;
 		if (next == IPPROTO_FRAGMENT) {
-			__u16 place = *(const __u16 *)(at + 2);
+			__u16 offset = *(const __u16 *)(at + 2);
 			p->key.id = *(const __u32 *)(at + 4);
-			p->is_fragment = (place & bpf_htons(MORE_V6)) != 0;
-			p->is_later = (place & bpf_htons(OFFSET_V6)) != 0;
+			p->is_fragment = (offset & bpf_htons(MORE_V6)) != 0;
+			p->is_later = (offset & bpf_htons(OFFSET_V6)) != 0;
 			if (p->is_later)
 				return 1;
 			next = at[0];
@@ -269,14 +271,14 @@ static __always_inline int part_v6(const struct ipv6hdr *ip, const void *end, st
 	return next == IPPROTO_TCP;
 }
 
-/* Apart, so that plain segments pay nothing for it. */
-static __noinline int steer_part(struct xdp_md *ctx)
+/* A separate function, so that plain segments cost nothing more. */
+static __noinline int steer_fragmented(struct xdp_md *ctx)
 {
 	const void *end = (const void *)(long)ctx->data_end;
 	const struct ethhdr *eth = (const void *)(long)ctx->data;
 	const void *ip = eth + 1;
 	struct subject s = {0};
-	struct part p = {0};
+	struct fragment p = {0};
 	const __u16 *ports;
 	const __u8 one = 1;
 	int v6, rc;
@@ -284,7 +286,7 @@ static __noinline int steer_part(struct xdp_md *ctx)
 	if (ip > end)
 		return XDP_PASS;
 	v6 = eth->h_proto == bpf_htons(ETH_P_IPV6);
-	if (v6 ? !part_v6(ip, end, &p) : !part_v4(ip, end, &p))
+	if (v6 ? !fragment_v6(ip, end, &p) : !fragment_v4(ip, end, &p))
 		return XDP_PASS;
 	if (p.is_later)
 		return bpf_map_lookup_elem(&fragments, &p.key)
@@ -321,7 +323,7 @@ int steer(struct xdp_md *ctx)
 		found = read_v6((const void *)(eth + 1), end, &s);
 	else
 		return XDP_PASS;
-	return found ? verdict(ctx, &s) : steer_part(ctx);
+	return found ? verdict(ctx, &s) : steer_fragmented(ctx);
 }
 
 char program_license[] SEC("license") = "Apache-2.0";

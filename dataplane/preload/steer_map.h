@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* What the supervisor and its XDP program share. */
+/* Maps shared by the supervisor and its XDP program. */
 #ifndef STEER_MAP_H
 #define STEER_MAP_H
 
@@ -18,21 +18,21 @@ struct steer_key {
 	__u16 zero;
 };
 
-/* SYNs go to the stack in the queues whose worker listens there, elsewhere to Linux' own listening
- * socket. All other segments are the stack's, but those of connections that Linux has. */
+/* SYNs go to the stack in the queues whose worker listens there, in others to Linux's listening
+ * socket. All other segments are the stack's, except those of connections that Linux has. */
 struct steer_port {
 	__u64 stack;  /* mask of queues */
-	__u32 shared; /* Linux may have connections at this port: look each segment up */
+	__u32 shared; /* Linux may have connections at this port: look up each segment */
 	__u32 zero;
 };
 
-/* A datagram in fragments whose first one went to the stack. IPv4 as ::ffff:a.b.c.d. */
+/* A fragmented datagram whose first fragment went to the stack. IPv4 as ::ffff:a.b.c.d. */
 struct steer_fragment {
 	__u32 src[4], dst[4];
 	__u32 id; /* as on the wire */
 };
 
-/* Ports for connections that are opened here, host order. */
+/* Local ports of opened connections, host order. */
 struct steer_ports {
 	__u16 first, last;
 };

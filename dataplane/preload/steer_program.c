@@ -38,7 +38,7 @@ static int attach_refused(const char *ifname, int rc, struct sy_error *err)
 		               "`steelyard run`: `bpftool net` shows it",
 		               ifname);
 	unsigned queues = sy_link_queues(ifname);
-	/* Linux says so only to whoever reads its extended answers. */
+	/* Linux reports the reason only in extended acknowledgements. */
 	if (rc == -ENOSPC && sy_link_is_veth(ifname))
 		return sy_fail(err, -rc,
 		               "%s: the XDP program cannot be attached: the other end of this veth "

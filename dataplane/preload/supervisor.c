@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * steelyard-supervisor: what `steelyard run` becomes (docs/design/0040-preload.md). It starts the
- * program with the preloaded library, passes signals on, and ends with the last process of the
+ * program with the preloaded library, forwards signals, and ends with the last process of the
  * program.
  */
 #include <errno.h>
@@ -18,16 +18,16 @@
 
 #include "supervisor.h"
 
-static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
+static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
 
-static sigset_t signals_mine(void)
+static sigset_t own_signals(void)
 {
 	sigset_t set;
 
 	sigemptyset(&set);
 	sigaddset(&set, SIGCHLD);
-	for (unsigned i = 0; i < sizeof(passed_on) / sizeof(*passed_on); i++)
-		sigaddset(&set, passed_on[i]);
+	for (unsigned i = 0; i < sizeof(forwarded) / sizeof(*forwarded); i++)
+		sigaddset(&set, forwarded[i]);
 	return set;
 }
 
@@ -49,7 +49,7 @@ static pid_t program_start(const struct supervisor *sv, char **command, const si
 		return pid;
 	sigprocmask(SIG_SETMASK, mask, NULL);
 	int rc = supervisor_filter();
-	if (rc) /* the preloaded library refuses it to callers of syscall() */
+	if (rc) /* the preloaded library still refuses io_uring to callers of syscall() */
 		sy_log(SY_LOG_INFO, "run", "no filter for io_uring: %s", strerror(-rc));
 	setenv(MESSAGE_ENV, sv->name, 1);
 	preload_set(sv->options.library);
@@ -58,8 +58,8 @@ static pid_t program_start(const struct supervisor *sv, char **command, const si
 	_exit(errno == ENOENT ? 127 : 126);
 }
 
-/* Children of a daemon come here as well (PR_SET_CHILD_SUBREAPER). *program is 0 once it has ended:
- * its number may be anybody's then. false: there are none left. */
+/* Reaps children, a daemon's included (PR_SET_CHILD_SUBREAPER). *program becomes 0 once it has
+ * ended: its number may be reused then. Returns false if no child is left. */
 static bool children_reap(pid_t *program, int *status)
 {
 	pid_t pid;
@@ -74,7 +74,8 @@ static bool children_reap(pid_t *program, int *status)
 	return !(pid < 0 && errno == ECHILD);
 }
 
-/* The program has become a daemon: signals go to its first process that is left. */
+/* Returns the first process that is left of a program that has become a daemon: it gets the
+ * signals. */
 static pid_t child_find(void)
 {
 	char path[64];
@@ -89,8 +90,8 @@ static pid_t child_find(void)
 	return pid;
 }
 
-/* A terminal's keys signal its whole group: the program has got that already. A terminal that goes
- * away tells the session's leader only, which may be this process. */
+/* Returns whether the process has got the signal already: a terminal's keys signal its whole group.
+ * A terminal that hangs up signals the session's leader only, which may be this process. */
 static bool is_signalled_already(pid_t to, const struct signalfd_siginfo *s)
 {
 	return s->ssi_code == SI_KERNEL && s->ssi_signo != SIGHUP && getpgid(to) == getpgrp();
@@ -139,7 +140,8 @@ static int prepare(struct supervisor *sv, struct sy_error *err)
 	return rc ? rc : supervisor_listen_open(sv, err);
 }
 
-/* For connections that wait for a process to accept them; the program's own limit stays. */
+/* Raises this process's limit, for connections that wait to be accepted. The program's own limit
+ * stays. */
 static void descriptors_raise(void)
 {
 	struct rlimit limit;
@@ -154,7 +156,7 @@ int main(int argc, char **argv)
 {
 	struct supervisor sv = {0};
 	struct sy_error err = {0};
-	sigset_t mine = signals_mine(), before;
+	sigset_t mine = own_signals(), before;
 	char **command;
 
 	if (supervisor_options_parse(argc, argv, &sv.options, &command, &err)) {

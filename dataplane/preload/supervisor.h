@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The supervisor: the parent of a program on the stack. It holds what takes privileges, and what
- * more than one process of the program shares: the XDP program, the queues, the ports that are
- * steered.
+ * The supervisor: the parent of a program on the stack. It owns what requires privileges, and what
+ * several processes of the program share: the XDP program, the queues, the steered ports.
  */
 #ifndef SUPERVISOR_H
 #define SUPERVISOR_H
@@ -20,13 +19,13 @@
 #define SUPERVISOR_PORTS 256 /* of one process */
 
 struct supervisor_options {
-	struct message_answer config; /* what every process is told */
+	struct message_answer config; /* the answer to CONFIG */
 	unsigned queues;              /* of the interface */
 	const char *library;
-	const char *name; /* of the registry's socket; NULL: the program's and a number */
+	const char *name; /* of the registry's socket; NULL: the program's name and a number */
 };
 
-/* A worker's memory, and its sockets until they are its own (supervisor_packets.c). */
+/* A worker's memory, and its sockets until the worker has them (supervisor_packets.c). */
 struct packets {
 	int memory; /* -1: none */
 	unsigned sockets, bound;
@@ -34,13 +33,13 @@ struct packets {
 	int large; /* the packet socket for large segments; -1: none */
 };
 
-/* Allocates them for the queues that the answer names. */
+/* Allocates memory and sockets for the queues of the answer. */
 int packets_open(struct packets *p, struct message_answer *a);
-/* Fails with -EBUSY if a queue still belongs to an earlier socket; repeat it then. */
+/* Fails with -EBUSY while a queue still belongs to an earlier socket: the caller retries. */
 int packets_bind(struct packets *p, struct message_answer *a);
-/* Closes the sockets here. The worker's copies stay open. */
+/* Closes the supervisor's sockets. The worker's copies stay open. */
 void packets_close(struct packets *p);
-/* Also frees the memory, whichever process maps it. */
+/* Also frees the memory, even if a process still maps it. */
 void packets_release(struct packets *p);
 
 struct supervisor {
@@ -48,7 +47,7 @@ struct supervisor {
 	struct steer *steer;
 	struct sy_hook_registry *hooks;
 	int listener;
-	int inbox[MESSAGE_WORKERS][2]; /* of each worker: it reads from the first */
+	int inbox[MESSAGE_WORKERS][2]; /* of each worker, which reads from the first */
 	uint8_t secret[MESSAGE_SECRET];
 	char name[64]; /* of its abstract socket, and the secret: MESSAGE_ENV */
 };
@@ -58,92 +57,90 @@ struct port {
 	uint16_t port;
 	uint16_t v6_only;
 	bool serves;       /* the process waits there for connections */
-	bool closed;       /* a worker takes no more connections, and goes on with those it has */
-	bool yielded;      /* it does not accept what waits */
+	bool closed;       /* a worker accepts no more connections, and continues those it has */
+	bool yielded;      /* it does not accept pending connections */
 	bool warned;       /* that Linux serves the port */
-	uint64_t since_ns; /* the process listens there */
+	uint64_t since_ns; /* since when the process listens there */
 };
 
 struct peer {
-	int fd;      /* 0: free */
+	int fd;      /* 0: the slot is free */
 	int process; /* a pidfd */
 	pid_t pid;
 	uid_t uid;             /* when it connected */
-	bool warned;           /* of a port that it may not have */
-	bool known;            /* it has told the secret */
+	bool warned;           /* of a port to which it has no right */
+	bool known;            /* it has sent the secret */
 	bool waits;            /* for a queue */
 	bool bound;            /* its stack gets packets */
-	bool stalled;          /* and does not run */
-	uint64_t heartbeat_ns; /* when it last did */
-	uint64_t request;      /* the number of its last one; at first its connection's */
+	bool stalled;          /* and its heartbeat is late */
+	uint64_t heartbeat_ns; /* its last heartbeat */
+	uint64_t request;      /* the number of its last request; at first of its connection */
 	int worker;            /* -1: none */
 	struct packets packets;
-	bool binds;                     /* START has no answer yet: a queue is not free */
+	bool binds;                     /* START is not answered yet: a queue is not free */
 	struct sy_patience patience;    /* for that */
 	struct message_answer answer;   /* to START */
 	int registry;                   /* its number at the hooks' registry; -1: none */
-	struct sy_hook_channel channel; /* until it is its own */
+	struct sy_hook_channel channel; /* until the worker has it */
 	struct port port[SUPERVISOR_PORTS];
 	unsigned ports;
 };
 extern struct peer peer[SUPERVISOR_PEERS];
 
 /* Ports (supervisor_ports.c). */
-/* fd: the socket that listens, or -1. Returns -EACCES if the process has no right to the port. */
+/* fd: the listening socket, or -1. Fails with -EACCES if the process has no right to the port. */
 int port_listen(struct supervisor *sv, struct peer *p, const struct port *port, bool on, int fd);
 int port_yield(struct supervisor *sv, struct peer *p, const struct port *port);
-/* Brings the XDP program in line for all ports of a process. */
+/* Updates the XDP program's map for all ports of a process. */
 void ports_steer(struct supervisor *sv, const struct peer *p);
-/* Does a process wait there for connections? */
+/* Returns whether a process waits there for connections. */
 bool port_is_served(const struct port *port);
-/* Looks for ports at which Linux has no connection any more. Each MESSAGE_HEARTBEAT_MS. */
+/* Finds ports at which Linux has no connection any more. Called every MESSAGE_HEARTBEAT_MS. */
 void ports_check(struct supervisor *sv, uint64_t now_ns);
 
-/* Does the process listen there, or did it, as a worker that still has connections? */
+/* Returns whether the process listens there, or did as a worker that still has connections. */
 bool port_is_of(const struct peer *p, const struct sy_addr *addr, uint16_t port);
-/* Linux is about to have a connection there. */
+/* Marks the port as shared: Linux is about to have a connection there. */
 int port_share(struct supervisor *sv, const struct sy_addr *addr, uint16_t port);
 
 /* Connections of the stack that become Linux's (supervisor_repair.c). */
 int repair_open(struct sy_error *err);
-/* An epoll instance: readable when repair_serve() is to be called. */
+/* Returns an epoll instance, readable when repair_serve() is due. */
 int repair_fd(void);
 void repair_serve(struct supervisor *sv);
-/* Makes a socket of the connection, with what it has received, and a ticket for it. Fails with
- * -EACCES if the process is no worker, or may not have such a connection; -ECONNREFUSED if no
+/* Creates a socket of the connection, with its unread bytes, and a ticket for it. Fails with
+ * -EACCES if the process is no worker, or has no right to the connection; -ECONNREFUSED if no
  * process listens there; -ENOSPC. */
 int repair_add(struct supervisor *sv, const struct peer *p, const struct message_request *q,
                const struct message_connection *c, const uint8_t *unread);
 /* fd: an accepted ticket, or -1. Returns the socket of its connection, and ends the ticket. Fails
- * with -ENOENT if it is none. */
+ * with -ENOENT if it is no ticket. */
 int repair_redeem(const struct supervisor *sv, const struct peer *p, int fd);
 
 /* Workers (supervisor_workers.c). */
-/* Both fail with -EINPROGRESS if a queue is not free yet: call worker_bind() later. */
+/* Both fail with -EINPROGRESS while a queue is not free: the caller calls worker_bind() later. */
 int worker_start(struct supervisor *sv, struct peer *p);
 int worker_bind(struct supervisor *sv, struct peer *p);
-/* The worker has filled its rings: from here on packets reach them. */
+/* The worker has filled its rings: packets are steered to them from here on. */
 int worker_bound(struct supervisor *sv, struct peer *p);
 void worker_end(struct supervisor *sv, struct peer *p);
-/* What `steelyard stack list` warns of. */
+/* Updates the warnings of `steelyard stack list`. */
 void workers_note(struct supervisor *sv);
 
 /* Opens the socket that the program's processes connect to. */
 int supervisor_listen_open(struct supervisor *sv, struct sy_error *err);
-/* Answers those who are readable in this set of poll(), of SUPERVISOR_POLLS; the first is the
- * listener.
- */
+/* Fills in a set of SUPERVISOR_POLLS for poll(); the first is the listener. supervisor_serve()
+ * answers those that are readable. */
 struct pollfd;
 unsigned supervisor_poll_fill(struct supervisor *sv, struct pollfd *p);
-/* The timeout of that poll(). */
+/* Returns the time-out of that poll(). */
 int supervisor_wait_ms(void);
 void supervisor_serve(struct supervisor *sv, const struct pollfd *p, unsigned count);
-/* Which ports do the program's processes serve? Linux takes the others' new connections
- * (supervisor_watch.c). After supervisor_serve(), and at the latest so many ms later; -1: at any
- * time. */
+/* Leaves ports that no process serves to Linux (supervisor_watch.c). Called after
+ * supervisor_serve(), at the latest after supervisor_watch_ms(); -1: at any time. */
 void supervisor_watch(struct supervisor *sv);
 int supervisor_watch_ms(void);
-/* What the program begins with, and what is ordered later (supervisor_hooks.c). */
+/* Hooks of the command line, and those ordered later (supervisor_hooks.c). */
 enum {
 	SUPERVISOR_HOOK = 256,
 	SUPERVISOR_HOOK_FILE,
@@ -152,13 +149,13 @@ enum {
 	SUPERVISOR_NAME
 };
 int supervisor_hook_option(int option, const char *text, struct sy_error *err);
-/* Checks and keeps the command line's hooks, and serves others. */
+/* Loads the command line's hooks, and serves requests for others. */
 int supervisor_hooks_open(struct supervisor *sv, const char *command, struct sy_error *err);
 void supervisor_hooks_close(struct supervisor *sv);
 
-/* io_uring_setup() fails in this process and its children (supervisor_filter.c). */
+/* Makes io_uring_setup() fail in this process and its children (supervisor_filter.c). */
 int supervisor_filter(void);
-/* Is a socket of this process's network namespace? */
+/* Returns whether a socket is in this process's network namespace. */
 bool is_in_namespace(const struct supervisor *sv, int fd);
 
 int supervisor_options_parse(int argc, char **argv, struct supervisor_options *out, char ***command,

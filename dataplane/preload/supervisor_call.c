@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests to the supervisor. Each process has a connection of its own, which names it there. */
+/* Requests to the supervisor. Each process has its own connection, which identifies it. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "preload.h"
 #include "real.h"
 
-#define RETRY_NS (1000 * MS) /* a process without a slot connects again */
+#define RETRY_NS (1000 * MS) /* when a process without a slot connects again */
 
 static int connection = -1;
 static bool unreachable;
@@ -18,7 +18,8 @@ static struct message_answer config;
 static char name[sizeof(((struct sockaddr_un *)0)->sun_path)];
 static uint8_t secret[MESSAGE_SECRET];
 
-/* Some programs (nginx) empty their environment. Before accept.c looks for sockets. */
+/* Reads the environment early: some programs (nginx) clear it. Runs before the constructor of
+ * accept.c. */
 __attribute__((constructor(101))) static void name_keep(void)
 {
 	const char *text = getenv(MESSAGE_ENV), *colon = text ? strchr(text, ':') : NULL;
@@ -35,7 +36,7 @@ __attribute__((constructor(101))) static void name_keep(void)
 	memcpy(name, text, (size_t)(colon - text));
 }
 
-/* When the supervisor has ended, its name is anybody's. */
+/* Once the supervisor has ended, any process may bind its name. */
 static bool is_root(int fd)
 {
 	struct ucred peer;
@@ -58,7 +59,7 @@ static int supervisor_connect(void)
 	if (fd < 0)
 		return -errno;
 	int code;
-	do /* a signal of the program may end it while the supervisor accepts no connection */
+	do /* a signal may end it while the supervisor's queue is full */
 		code = REAL(connect)(fd, (void *)&to,
 		                     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len))
 		               ? errno
@@ -84,7 +85,7 @@ static uint32_t fds_expected(enum message_type type, const struct message_answer
 	return 2 + a->queues + (a->workers > 1 ? 1 + a->workers : 0) + 2 + !!a->large;
 }
 
-/* fd: those that came. */
+/* Checks an answer and its descriptors. */
 static int answer_check(enum message_type type, const struct message_answer *a, const int *fd,
                         const struct msghdr *m)
 {
@@ -108,7 +109,7 @@ static void fds_receive(struct msghdr *m, int *fd)
 		memcpy(fd, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
 }
 
-/* What a request carries beside itself. */
+/* What a request carries. */
 struct load {
 	int fd; /* -1: none */
 	struct iovec more[2];
@@ -172,8 +173,9 @@ static bool is_closed(int rc)
 	return rc == -EPIPE || rc == -ECONNRESET;
 }
 
-/* fd: space for MESSAGE_FDS; NULL: none come. Fails with -EUSERS if the parent has no slot for this
- * process. It may have closed an idle connection. */
+/* Sends a request and waits for the answer. fd: space for MESSAGE_FDS; NULL: none are expected.
+ * Fails with -EUSERS if the supervisor has no slot for this process. Reconnects once: the
+ * supervisor may have closed an idle connection. */
 static int call_with(struct message_request *q, const struct load *load, struct message_answer *a,
                      int *fd)
 {
@@ -209,7 +211,7 @@ const struct message_answer *supervisor_config(void)
 	static uint64_t again_ns;
 
 	if (!asked && (again_ns == 0 || sy_clock_ns() >= again_ns)) {
-		asked = true; /* what it calls may come here */
+		asked = true; /* functions that it calls may call this one */
 		int rc = call(&q, &config);
 		asked = rc != -EUSERS;
 		again_ns = sy_clock_ns() + RETRY_NS;
@@ -279,7 +281,7 @@ int supervisor_yield(const struct sock *s, bool passes)
 	return call(&q, &a);
 }
 
-/* There is no answer. A supervisor that is busy is sent the next one. */
+/* Does not wait: there is no answer, and a busy supervisor gets the next one. */
 void supervisor_heartbeat(void)
 {
 	struct message_request q = {.type = MESSAGE_HEARTBEAT};
@@ -334,7 +336,7 @@ int supervisor_redeem(int ticket)
 	return rc ? rc : fd[0];
 }
 
-/* Without a parent nothing depends on it. */
+/* Without a supervisor it has no effect. */
 void supervisor_move(void)
 {
 	struct message_request q = {.type = MESSAGE_MOVE};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * io_uring is not there for the program: libraries such as libuv then use epoll. What they do by it
- * with sockets passes the preloaded library by, and not all of them call syscall() of the C library
+ * A filter that refuses io_uring to the program: libraries such as libuv then use epoll. Sockets
+ * used by io_uring bypass the preloaded library, and not all callers use syscall() of the C library
  * (liburing, Go, programs without a C library).
  *
- * The filter needs no "no new privileges", as the supervisor is root: set-user-ID programs go on as
- * before. The numbers are the same on all architectures but Alpha.
+ * The filter needs no "no new privileges", because the supervisor is root: set-user-ID programs
+ * work as before. The numbers are the same on all architectures but Alpha.
  */
 #include <errno.h>
 #include <linux/filter.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Hooks of the program: those that it begins with, and the registry where `steelyard hook` orders
+/* Hooks of the program: those of the command line, and the registry where `steelyard hook` orders
  * others (docs/design/0046-hook-control.md). */
 #include <errno.h>
 #include <netinet/in.h>
@@ -30,7 +30,7 @@ static int file_read(struct sy_hook_change *w, const char *path, struct sy_error
 	             fread(bytes, 1, w->object_len, f) == w->object_len;
 	fclose(f);
 	w->object = bytes;
-	return whole ? 0 : sy_fail(err, EINVAL, "--hook %s: it is no object of eBPF", path);
+	return whole ? 0 : sy_fail(err, EINVAL, "--hook %s: it is no eBPF object", path);
 }
 
 /* I=VALUE */
@@ -85,7 +85,7 @@ int supervisor_hook_option(int option, const char *text, struct sy_error *err)
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
-/* PROGRAM-PID, of letters that a name may have. */
+/* Writes PROGRAM-PID, with characters that a name may have. */
 static void name_make(char *out, size_t size, const char *program)
 {
 	snprintf(out, size, "%.40s-%d", program, (int)getpid());

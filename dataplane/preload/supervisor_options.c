@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The supervisor's command line, as `steelyard run` writes it, and facts of the interface. */
+/* The supervisor's command line, which `steelyard run` writes, and facts of the interface. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -86,7 +86,7 @@ static int interface_read(struct supervisor_options *o, struct sy_error *err)
 	if (rc)
 		return rc;
 	if (r.ifr_mtu > 3498)
-		return sy_fail(err, EMSGSIZE, "%s has an MTU of %d; AF_XDP takes 3498 at most",
+		return sy_fail(err, EMSGSIZE, "%s has an MTU of %d; AF_XDP supports at most 3498",
 		               c->ifname, r.ifr_mtu);
 	c->mtu = (uint16_t)r.ifr_mtu;
 	c->unfinished = sy_link_is_veth(c->ifname);
@@ -108,7 +108,7 @@ static int queues_check(struct supervisor_options *o, struct sy_error *err)
 		               c->workers, c->ifname, o->queues, c->ifname, c->workers, c->workers);
 	if ((o->queues + c->workers - 1) / c->workers > MESSAGE_QUEUES)
 		return sy_fail(err, E2BIG,
-		               "a worker takes at most %u queues: fewer with ethtool -L %s",
+		               "a worker has at most %u queues; remedy: fewer by ethtool -L %s",
 		               MESSAGE_QUEUES, c->ifname);
 	return 0;
 }

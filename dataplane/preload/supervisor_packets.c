@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * AF_XDP sockets and the memory for their packets (docs/design/0060-what-the-parent-hands-out.md).
- * A worker of the program may have dropped its privileges, and its limit of locked memory is a
- * user's: so the sockets are opened and bound here, and the memory is locked here. The worker maps
- * both.
+ * A worker may have dropped its privileges, and its limit of locked memory is a user's: so the
+ * supervisor opens and binds the sockets and locks the memory. The worker maps both.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,14 +16,14 @@
 #include "supervisor.h"
 
 #define HUGE_PAGE   (UINT64_C(2) << 20)
-#define BUFFER_MORE 256u /* of a buffer, beside its room */
+#define BUFFER_MORE 256u /* of a buffer, in addition to its chunk */
 
 /* Linux maps the rings of bound sockets since 6.4. */
 static bool can_bind = true;
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* No process can make it larger again once it is truncated, or seal it against that. */
+/* Creates memory that can be truncated, but not grown or sealed again by any process. */
 static int memory_create(uint64_t bytes, unsigned huge)
 {
 	int fd = memfd_create("steelyard-packets", MFD_CLOEXEC | MFD_ALLOW_SEALING | huge);
@@ -42,7 +41,7 @@ static void *memory_map(int fd, uint64_t bytes)
 	return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 }
 
-/* Memory that both sides can map; of huge pages, if there are. */
+/* Creates memory that both sides can map; of huge pages, if there are any. */
 static void *memory_make(struct packets *p, uint64_t bytes)
 {
 	for (unsigned huge = MFD_HUGETLB;; huge = 0) {
@@ -110,13 +109,12 @@ static bool is_mappable(int fd)
 	return true;
 }
 
-/* The worker has to bind these. */
+/* Replaces the sockets by unbound ones, which the worker binds. */
 static int sockets_unbind(struct packets *p, const struct message_answer *a)
 {
 	sy_log(SY_LOG_WARN, "run",
 	       "Linux before 6.4 does not map the rings of bound AF_XDP sockets: workers bind "
-	       "theirs "
-	       "themselves, and can bind them to other interfaces");
+	       "theirs themselves, and can bind them to other interfaces");
 	can_bind = false;
 	sockets_close(p);
 	void *memory = memory_map(p->memory, a->memory_bytes);
@@ -148,7 +146,8 @@ int packets_bind(struct packets *p, struct message_answer *a)
 
 int packets_open(struct packets *p, struct message_answer *a)
 {
-	/* The rings of each queue, half as many again for what waits, and some for the stack. */
+	/* For the rings of each queue, half as many again for waiting packets, and some for the
+	 * stack. */
 	uint64_t min;
 
 	a->chunk_bytes = a->mtu <= sy_xsk_mtu_max(SY_XSK_SMALL_CHUNK) ? SY_XSK_SMALL_CHUNK

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The ports where the program's processes listen, and who takes their new connections
- * (docs/design/0058-serving.md): in the queues of a worker whose stack listens there, that stack;
- * elsewhere Linux's listening socket.
+ * The ports where the program's processes listen, and whether the stack or Linux gets their new
+ * connections (docs/design/0058-serving.md): in the queues of a worker whose stack listens there,
+ * that stack; elsewhere Linux's listening socket.
  */
 #include <errno.h>
 #include <linux/inet_diag.h>
@@ -22,20 +22,20 @@
 #endif
 
 #define SECOND    UINT64_C(1000000000)
-#define PAUSE_MAX (64 * SECOND) /* between looks for connections of Linux */
+#define PAUSE_MAX (64 * SECOND) /* between checks for connections of Linux */
 
 /* A port in the XDP program's map. */
 struct steered {
 	struct sy_addr addr;
 	uint16_t port;
 	struct steer_port to;
-	uint64_t check_ns, pause_ns; /* when to look whether Linux still has connections there */
+	uint64_t check_ns, pause_ns; /* when to check whether Linux still has connections there */
 };
 
 static struct steered steered[STEER_SERVED];
 static unsigned steered_count;
 
-/* A listener's address stands for these served ones. */
+/* Returns whether a listener's address includes the served one. */
 static bool port_covers(const struct port *p, const struct sy_addr *addr)
 {
 	bool v4 = sy_addr_is_v4(addr);
@@ -47,7 +47,7 @@ static bool port_covers(const struct port *p, const struct sy_addr *addr)
 	return sy_addr_equal(&p->addr, addr);
 }
 
-/* ---- who serves it --------------------------------------------------------------------------- */
+/* ---- the stack or Linux ---------------------------------------------------------------------- */
 
 static uint64_t queues_of(const struct supervisor *sv, const struct peer *p)
 {
@@ -67,11 +67,11 @@ static uint64_t queues_all(const struct supervisor *sv)
 /* What the program's processes do at an address and port. */
 struct use {
 	bool listens; /* one listens, or has connections there */
-	bool waits;   /* one waits there that has no queue */
+	bool waits;   /* one without a queue waits there */
 	uint64_t stack;
 };
 
-static struct use use_of(const struct supervisor *sv, const struct sy_addr *addr, uint16_t port)
+static struct use use_find(const struct supervisor *sv, const struct sy_addr *addr, uint16_t port)
 {
 	struct use use = {0};
 
@@ -119,11 +119,12 @@ static int steered_end(struct supervisor *sv, struct steered *at)
 	return rc;
 }
 
-/* More processes wait there than there are workers: a blocking server's connections would wait in
- * one process while its others sleep. Linux has one queue for all of them. */
+/* Updates the map for one address. If more processes wait there than there are workers, Linux gets
+ * the new connections: it has one queue for all of them. A blocking server's connections would wait
+ * in one process while its others sleep. */
 static int addr_steer(struct supervisor *sv, const struct sy_addr *addr, uint16_t port)
 {
-	struct use use = use_of(sv, addr, port);
+	struct use use = use_find(sv, addr, port);
 	struct steered *at = steered_find(addr, port);
 	struct steer_port to = {.stack = use.waits ? 0 : use.stack, .shared = 1};
 
@@ -167,7 +168,8 @@ struct question {
 	struct inet_diag_req_v2 what;
 };
 
-/* Returns 1 if this part of an answer has one at the address, 0 if there is none, 2 at the end. */
+/* Returns 1 if this part of an answer has a connection at the address, 0 if it has none, 2 at the
+ * end. */
 static int answer_read(const char *bytes, ssize_t len, const struct steered *at)
 {
 	for (const struct nlmsghdr *h = (const void *)bytes; NLMSG_OK(h, (unsigned)len);
@@ -188,7 +190,8 @@ static int answer_read(const char *bytes, ssize_t len, const struct steered *at)
 	return 0;
 }
 
-/* Those that listen do not count. Returns true if the kernel does not say. */
+/* Returns whether Linux has connections there, listeners excluded, or the kernel does not report
+ * it. */
 static bool linux_has(const struct steered *at, uint8_t family)
 {
 	struct question q = {.header = {.nlmsg_len = sizeof(q),
@@ -212,8 +215,8 @@ static bool linux_has(const struct steered *at, uint8_t family)
 	return found == 1;
 }
 
-/* Once all queues' workers listen, Linux gets no more connections: when it has none, its table need
- * not be looked up for each segment. */
+/* Once the workers of all queues listen, Linux gets no new connections. When it has none left, the
+ * XDP program need not look up its table for each segment. */
 void ports_check(struct supervisor *sv, uint64_t now_ns)
 {
 	for (unsigned i = 0; i < steered_count; i++) {
@@ -255,9 +258,9 @@ static bool option_is(int fd, int level, int name, int wanted)
 	return getsockopt(fd, level, name, &value, &len) == 0 && value == wanted;
 }
 
-/* Linux lets another program's socket listen at the same address and port in another network
- * namespace or on another device: a user may have a namespace of his own, where all ports are his.
- */
+/* Refuses sockets of other network namespaces: a user may own a namespace, and thereby all ports in
+ * it. Linux lets a socket listen at the same address and port in another namespace or on another
+ * device. */
 bool is_in_namespace(const struct supervisor *sv, int fd)
 {
 	uint64_t ours = 0, cookie = 0;
@@ -274,7 +277,8 @@ static bool is_on_interface(const struct supervisor *sv, int fd)
 	       option_is(fd, SOL_SOCKET, SO_BINDTOIFINDEX, sv->options.config.ifindex);
 }
 
-/* The parent's user, who started the program, or one of the process that sends the request. */
+/* Returns whether the socket belongs to the supervisor's user or to a user of the process that
+ * sends the request. */
 static bool is_of_program(const struct peer *p, int fd)
 {
 	char path[64], line[256];
@@ -319,22 +323,22 @@ static bool is_bound_to(const struct port *port, int fd)
 	return bound.port == port->port && sy_addr_equal(&bound.addr, &port->addr);
 }
 
-/* A worker may have port 22 steered only if Linux lets it listen there. Returns why it may not, or
- * NULL. */
+/* Returns why a process may not have the port steered, or NULL: it may only if Linux lets it listen
+ * there. */
 static const char *port_refusal(const struct supervisor *sv, const struct peer *p,
                                 const struct port *port, int fd)
 {
 	if (!port_is_configured(sv, port->port))
-		return "it is none of --port";
+		return "--port does not name it";
 	if (fd < 0 || !option_is(fd, SOL_SOCKET, SO_PROTOCOL, IPPROTO_TCP) ||
 	    !option_is(fd, SOL_SOCKET, SO_ACCEPTCONN, 1) || !is_bound_to(port, fd))
 		return "the process has no socket that listens there";
 	if (!is_in_namespace(sv, fd))
-		return "its socket is of another network namespace";
+		return "its socket is in another network namespace";
 	if (!is_on_interface(sv, fd))
 		return "its socket is bound to another device";
 	if (!is_of_program(p, fd))
-		return "its socket is of another user";
+		return "its socket belongs to another user";
 	return NULL;
 }
 
@@ -415,7 +419,7 @@ int port_yield(struct supervisor *sv, struct peer *p, const struct port *port)
 		return -ENOENT;
 	at->serves = false;
 	at->yielded = true;
-	at->warned |= port->serves; /* the process has done so: it passes its connections on */
+	at->warned |= port->serves; /* the process has warned: it passes its connections on */
 	int rc = port_steer(sv, port);
 	return rc ? rc : port_is_served(port);
 }

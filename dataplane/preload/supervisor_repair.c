@@ -3,12 +3,13 @@
  * Connections of the stack that become Linux's, for a process of the program to accept
  * (docs/design/0067-reload-without-a-gap.md).
  *
- *     EXPORT ─▶ a socket of Linux's by TCP_REPAIR ──────────────────────────────┐
- *               └▶ a ticket: a connection from a loopback address to that port  │
- *                  └▶ Linux's accept queue ─▶ a process accepts it ─▶ TAKE ─────┴▶ gets the socket
+ *     EXPORT ─▶ a socket of Linux's by TCP_REPAIR ────────────────────────────────┐
+ *               └▶ a ticket: a connection from a loopback address to that port    │
+ *                  └▶ Linux's accept queue ─▶ a process accepts it ─▶ REDEEM ─────┴▶ gets the
+ * socket
  *
- * Linux's accept queue chooses the process, and wakes it. A ticket that ends before a process has
- * shown it is renewed: the process that had accepted it has ended, or its listener.
+ * Linux's accept queue chooses the process and wakes it. A ticket that ends before a process has
+ * redeemed it is renewed: the process that had accepted it has ended, or its listener.
  */
 #include <errno.h>
 #include <linux/tcp.h>
@@ -20,7 +21,7 @@
 #include "supervisor.h"
 
 #define WAITING_MAX 1024 /* connections; more are reset */
-#define TICKETS     3    /* of a connection: a program without the library ends them */
+#define TICKETS     3    /* of a connection: a program without the library closes them */
 #define EVENTS      64
 #define SCALE_MAX   14 /* RFC 7323 2.3 */
 #define MSS_MIN     48
@@ -30,7 +31,7 @@
 struct waiting {
 	int socket; /* 0: the slot is free */
 	int ticket;
-	bool marked; /* the ticket has its byte */
+	bool marked; /* the ticket's byte is sent */
 	unsigned tickets;
 	struct sy_addr addr; /* local */
 	uint16_t port;       /* local, network order */
@@ -53,7 +54,7 @@ int repair_fd(void)
 
 /* ---- which connections a process may export -------------------------------------------------- */
 
-/* An address that a client may have, on another host. */
+/* Returns whether a client on another host may have the address. */
 static bool is_client(const struct sy_addr *a)
 {
 	bool compatible = a->d[0] == 0 && a->w[2] == 0; /* RFC 4291 2.5.5.1 */
@@ -61,8 +62,9 @@ static bool is_client(const struct sy_addr *a)
 	return !sy_addr_is_bogus_source(a) && !compatible;
 }
 
-/* A worker can send any segment by its AF_XDP sockets: with a connection of Linux's at a port of
- * its own it can do no more. Linux refuses a second one with the same addresses and ports. */
+/* Returns whether the process may export the connection. A worker can send any segment by its
+ * AF_XDP sockets: a connection of Linux's at its own port gives it no more rights. Linux refuses a
+ * second one with the same addresses and ports. */
 static bool is_allowed(const struct supervisor *sv, const struct peer *p,
                        const struct message_request *q, const struct message_connection *c)
 {
@@ -104,7 +106,7 @@ static int option_set(int fd, int level, int name, int value)
 	return setsockopt(fd, level, name, &value, sizeof(value)) ? -errno : 0;
 }
 
-/* The first number of a queue that is empty. */
+/* Sets the first sequence number of an empty queue. */
 static int number_set(int fd, int queue, uint32_t number)
 {
 	int rc = option_set(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, queue);
@@ -173,8 +175,8 @@ static int names_set(const struct supervisor *sv, int fd, const struct message_r
 	return rc;
 }
 
-/* A connection of Linux's with this state (tcp(7): TCP_REPAIR). At the end Linux sends a segment
- * that tells the peer what has arrived. */
+/* Creates a connection of Linux's with this state (tcp(7): TCP_REPAIR). At the end Linux sends an
+ * acknowledgement. */
 static int connection_make(const struct supervisor *sv, const struct message_request *q,
                            const struct message_connection *c, const uint8_t *unread)
 {
@@ -191,10 +193,10 @@ static int connection_make(const struct supervisor *sv, const struct message_req
 		rc = windows_set(fd, c);
 	if (!rc)
 		rc = option_set(fd, IPPROTO_TCP, TCP_REPAIR, 0);
-	if (!rc) /* or the port would be the connection's alone */
+	if (!rc) /* other sockets may bind the port */
 		rc = option_set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
 	if (rc && fd >= 0)
-		close(fd); /* in repair no segment is sent */
+		close(fd); /* in repair mode Linux sends no segment */
 	return rc ? rc : fd;
 }
 
@@ -227,7 +229,7 @@ static uint16_t port_of(int fd)
 	                               : ((struct sockaddr_in6 *)&at)->sin6_port;
 }
 
-/* A listener with TCP_DEFER_ACCEPT accepts what has brought a byte. */
+/* Sends a byte: a listener with TCP_DEFER_ACCEPT accepts connections with data. */
 static void ticket_mark(struct waiting *w, int operation)
 {
 	struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)(w - waiting)};
@@ -300,7 +302,8 @@ int repair_add(struct supervisor *sv, const struct peer *p, const struct message
 	return rc;
 }
 
-/* Is an end of the socket's there? getsockname() or getpeername() has filled `at`. */
+/* Returns whether an end of a socket, as getsockname() or getpeername() has stored it, has this
+ * address and port. */
 static bool name_is(const struct supervisor *sv, const struct sockaddr_storage *at,
                     const struct sy_addr *addr, uint16_t port)
 {
@@ -310,7 +313,7 @@ static bool name_is(const struct supervisor *sv, const struct sockaddr_storage *
 	return memcmp(at, &want, len) == 0;
 }
 
-/* Which connection's ticket has a process accepted? It has the other end. */
+/* Returns the connection whose ticket a process has accepted: that is the ticket's other end. */
 static struct waiting *ticket_find(const struct supervisor *sv, int fd)
 {
 	struct sockaddr_storage own = {0}, from = {0};
@@ -336,13 +339,13 @@ int repair_redeem(const struct supervisor *sv, const struct peer *p, int fd)
 	if (!w)
 		return -ENOENT;
 	connection = w->socket;
-	fchown(connection, p->uid, (gid_t)-1); /* as if that process had made it */
+	fchown(connection, p->uid, (gid_t)-1); /* as if that process had created it */
 	close(w->ticket);
 	w->socket = 0;
 	return connection;
 }
 
-/* It has ended, or a process that does not know tickets has written to it. */
+/* Replaces a ticket that has ended, or to which a process without the library has written. */
 static void ticket_renew(const struct supervisor *sv, struct waiting *w)
 {
 	close(w->ticket);

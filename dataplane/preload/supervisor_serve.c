@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What processes of the program ask for: queues, and ports to be steered to them. */
+/* Requests of the program's processes: queues, and steering of ports. */
 #include <errno.h>
 #include <poll.h>
 #include <stddef.h>
@@ -17,13 +17,14 @@
 #endif
 
 struct peer peer[SUPERVISOR_PEERS];
-static uint64_t requests; /* and connections */
+static uint64_t requests; /* requests and connections so far */
 
 int supervisor_listen_open(struct supervisor *sv, struct sy_error *err)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 
-	/* Who knows the secret may ask: the program and its children, whatever user they become. */
+	/* The secret authorizes requests: the program and its children have it, whatever user they
+	 * become. */
 	if (getrandom(sv->secret, sizeof(sv->secret), 0) != sizeof(sv->secret))
 		return sy_fail(err, errno, "no random bytes");
 	int at = snprintf(sv->name, sizeof(sv->name), "steelyard-run-%d", getpid());
@@ -50,7 +51,7 @@ static struct peer *peer_of(pid_t pid)
 	return NULL;
 }
 
-/* Its stack is this process's from now on: the first one executes another program. */
+/* The stack of a peer continues in process `pid`: the first one executes another program. */
 static int peer_move(struct peer *p, pid_t pid)
 {
 	const struct peer *other = peer_of(pid);
@@ -66,16 +67,16 @@ static int peer_move(struct peer *p, pid_t pid)
 	return 0;
 }
 
-/* A request and what came along. */
+/* A request and what it carries. */
 struct received {
 	struct message_request q;
 	struct message_connection connection; /* EXPORT */
 	uint8_t unread[MESSAGE_UNREAD];
 	int fd;    /* -1: none */
-	pid_t pid; /* of the sender, as the kernel says */
+	pid_t pid; /* of the sender, from the kernel */
 };
 
-/* *give: a descriptor for the answer. */
+/* attached: stores a descriptor for the answer. */
 static int request_do(struct supervisor *sv, struct peer *p, const struct received *r,
                       int *attached)
 {
@@ -138,7 +139,7 @@ static unsigned worker_fds(const struct supervisor *sv, const struct peer *p,
 	return n;
 }
 
-/* give: a descriptor that it brings, or -1. */
+/* attached: a descriptor that the answer carries, or -1. */
 static int answer_send(struct supervisor *sv, struct peer *p, const struct message_answer *a,
                        int attached)
 {
@@ -159,7 +160,7 @@ static int answer_send(struct supervisor *sv, struct peer *p, const struct messa
 		memcpy(CMSG_DATA(c), fd, len);
 	}
 	int rc = sendmsg(p->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
-	if (a->queues) { /* they are the worker's now */
+	if (a->queues) { /* the worker has them now */
 		close(p->channel.socket);
 		close(p->channel.doorbell);
 	}
@@ -206,7 +207,7 @@ static ssize_t request_receive(const struct peer *p, struct received *r)
 	return n;
 }
 
-/* Has a message of n bytes what its type says? */
+/* Returns whether a message of n bytes is complete for its type. */
 static bool is_complete(const struct received *r, ssize_t n)
 {
 	if (n < (ssize_t)sizeof(r->q) || r->q.type != MESSAGE_EXPORT)
@@ -215,7 +216,7 @@ static bool is_complete(const struct received *r, ssize_t n)
 	return n >= 0 && n == (ssize_t)r->connection.unread;
 }
 
-/* rc: of the request. START has an answer of its own. give: as of answer_send(). */
+/* Sends the answer. rc: of the request. START has its own answer. attached: as of answer_send(). */
 static void peer_answer(struct supervisor *sv, struct peer *p, int rc, bool start, int attached)
 {
 	struct message_answer a = start && !rc ? p->answer : sv->options.config;
@@ -271,8 +272,8 @@ int supervisor_wait_ms(void)
 
 /* ---- processes ------------------------------------------------------------------------------- */
 
-/* Becomes readable when the process ends that has connected, whichever process has its
- * descriptor. */
+/* Returns a descriptor that is readable once the process that has connected ends, even if another
+ * process has its socket. */
 static int process_open(int fd, pid_t pid)
 {
 	int process;
@@ -283,8 +284,8 @@ static int process_open(int fd, pid_t pid)
 	return (int)syscall(SYS_pidfd_open, pid, 0); /* before Linux 6.5 */
 }
 
-/* Between two requests such a process needs no slot: the library connects again. Nor does a
- * connection without the secret. */
+/* Returns whether a peer needs no slot between two requests, because the library connects again, or
+ * has not sent the secret. */
 static bool peer_is_dispensable(const struct peer *p)
 {
 	return !p->known || (p->worker < 0 && p->ports == 0);
@@ -308,7 +309,7 @@ static struct peer *peer_least_recent(void)
 	return found;
 }
 
-/* A slot for a process: a second connection takes that of the first. */
+/* Returns a slot for a process: a second connection replaces its first. */
 static struct peer *peer_slot(struct supervisor *sv, pid_t pid)
 {
 	static bool warned;
@@ -331,17 +332,17 @@ static struct peer *peer_slot(struct supervisor *sv, pid_t pid)
 
 static void peer_accept(struct supervisor *sv)
 {
-	struct ucred who;
-	socklen_t len = sizeof(who);
+	struct ucred sender;
+	socklen_t len = sizeof(sender);
 	int fd = accept4(sv->listener, NULL, NULL, SOCK_CLOEXEC), one = 1;
 
 	if (fd < 0)
 		return;
 	setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one));
-	int process = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len)
+	int process = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &sender, &len)
 	                      ? -1
-	                      : process_open(fd, who.pid);
-	struct peer *p = process < 0 ? NULL : peer_slot(sv, who.pid);
+	                      : process_open(fd, sender.pid);
+	struct peer *p = process < 0 ? NULL : peer_slot(sv, sender.pid);
 	if (!p) {
 		close(fd);
 		if (process >= 0)
@@ -352,9 +353,9 @@ static void peer_accept(struct supervisor *sv)
 	p->process = process;
 	p->known = p->waits = p->warned = false;
 	p->worker = p->registry = p->packets.memory = p->packets.large = -1;
-	p->pid = who.pid;
+	p->pid = sender.pid;
 	p->request = ++requests;
-	p->uid = who.uid;
+	p->uid = sender.uid;
 }
 
 unsigned supervisor_poll_fill(struct supervisor *sv, struct pollfd *p)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ports that no process of the program serves: who they are left to, and what the user is told. */
+/* Ports that no process of the program serves: Linux gets their new connections, and the user a
+ * warning. */
 #include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,11 +8,11 @@
 #include "supervisor.h"
 
 #define MS           UINT64_C(1000000)
-#define PATIENCE     (1000 * MS) /* as long as a port may be without a process that serves it */
-#define NOTE_STALLED 2           /* of the registry; the first two are supervisor_serve.c's */
+#define PATIENCE     (1000 * MS) /* how long a port may be unserved */
+#define NOTE_STALLED 2 /* of the registry; the first two are those of supervisor_workers.c */
 #define NOTE_PORTS   3
 
-/* A list in a note: what does not fit is left out. */
+/* A list in a note; entries that exceed it are left out. */
 struct list {
 	char text[120];
 	unsigned count;
@@ -31,9 +32,10 @@ __attribute__((format(printf, 2, 3))) static void list_add(struct list *l, const
 	va_end(args);
 }
 
-/* ---- processes that stand still -------------------------------------------------------------- */
+/* ---- processes that do not run --------------------------------------------------------------- */
 
-/* Stopped by a signal or a debugger, or frozen: the stack's helper thread runs otherwise. */
+/* Finds processes that are stopped by a signal or a debugger, or frozen: otherwise the helper
+ * thread of their stack runs. */
 static void stalls_find(struct supervisor *sv, uint64_t now_ns)
 {
 	char text[SY_HOOK_NOTE_TEXT] = "";
@@ -46,8 +48,8 @@ static void stalls_find(struct supervisor *sv, uint64_t now_ns)
 		bool stalled = now_ns - p->heartbeat_ns >= PATIENCE;
 		if (stalled && !p->stalled)
 			sy_log(SY_LOG_WARN, "run",
-			       "pid %d has stood still for a second: Linux accepts the new "
-			       "connections to its ports until it goes on",
+			       "pid %d has not run for a second: Linux accepts the new "
+			       "connections to its ports until it continues",
 			       p->pid);
 		if (stalled != p->stalled) {
 			p->stalled = stalled;
@@ -58,7 +60,7 @@ static void stalls_find(struct supervisor *sv, uint64_t now_ns)
 	}
 	if (pids.count)
 		snprintf(text, sizeof(text),
-		         "stopped, and served by nobody but Linux until they go on: pid %s",
+		         "stopped: Linux accepts their new connections until they continue: pid %s",
 		         pids.text);
 	sy_hook_registry_note(sv->hooks, NOTE_STALLED, text);
 }
@@ -69,9 +71,8 @@ static void port_warn(const struct port *at, pid_t pid)
 {
 	if (at->yielded)
 		sy_log(SY_LOG_WARN, "run",
-		       "port %u: pid %d has not accepted what waits for a second: Linux accepts "
-		       "the "
-		       "new connections until it does",
+		       "port %u: pid %d has not accepted pending connections for a second: Linux "
+		       "accepts the new ones until it does",
 		       ntohs(at->port), pid);
 	else
 		sy_log(SY_LOG_WARN, "run",
@@ -80,7 +81,7 @@ static void port_warn(const struct port *at, pid_t pid)
 		       ntohs(at->port), pid);
 }
 
-/* Several processes may have the same listener. */
+/* Returns whether a warning was logged: several processes may have the same listener. */
 static bool port_was_warned(uint16_t port)
 {
 	for (unsigned i = 0; i < SUPERVISOR_PEERS; i++)
@@ -110,7 +111,7 @@ static void unserved_find(struct supervisor *sv, uint64_t now_ns)
 			if (!port_was_warned(at->port))
 				port_warn(at, peer[i].pid);
 			at->warned = true;
-			if (at->port != last) /* both families' */
+			if (at->port != last) /* listed once for both families */
 				list_add(&ports, "%u", ntohs(at->port));
 			last = at->port;
 		}

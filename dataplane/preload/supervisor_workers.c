@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which process of the program is which worker. */
+/* Workers: which process of the program has which queues. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -31,7 +31,8 @@ int worker_bind(struct supervisor *sv, struct peer *p)
 		return 0;
 	packets_release(&p->packets);
 	p->worker = -1;
-	return rc == -EBUSY ? -EADDRINUSE : rc; /* EBUSY: all workers have their queues */
+	return rc == -EBUSY ? -EADDRINUSE
+	                    : rc; /* EBUSY would mean: all workers have their queues */
 }
 
 int worker_start(struct supervisor *sv, struct peer *p)
@@ -69,8 +70,7 @@ void workers_note(struct supervisor *sv)
 	if (started > 0 && started < workers)
 		snprintf(text, sizeof(text),
 		         "%u of %u workers (--workers) have a stack: Linux accepts the new "
-		         "connections "
-		         "that come by the receive queues of the others",
+		         "connections that come by the receive queues of the others",
 		         started, workers);
 	sy_hook_registry_note(sv->hooks, 0, text);
 	text[0] = '\0';
@@ -78,8 +78,7 @@ void workers_note(struct supervisor *sv)
 		snprintf(text, sizeof(text),
 		         "beside its workers (--workers), %u more of its processes wait for a "
 		         "queue: until a worker ends, Linux accepts the new connections to the "
-		         "ports "
-		         "where they wait",
+		         "ports where they wait",
 		         waiting);
 	sy_hook_registry_note(sv->hooks, 1, text);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Other forms and names of calls: with a position, formatted, by a stream, the C library's second
- * names. */
+/* Other forms and names of calls: with a position, formatted, by a stream, and the C library's
+ * second names. */
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -9,12 +9,12 @@
 #include "preload.h"
 #include "real.h"
 
-/* That Linux knows; but for RWF_NOWAIT they mean nothing for a socket. */
+/* The flags of Linux; only RWF_NOWAIT has a meaning for a socket. */
 #define RWF_KNOWN (RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND)
 
 /* ---- with a position ------------------------------------------------------------------------- */
 
-/* A socket has none: -1, as readv(), or the kernel says ESPIPE. Returns 0, or a negative errno. */
+/* Sockets have no position: only -1, as readv(), comes here. Returns 0, or a negative errno. */
 static int vectors_prepare(const struct iovec *iov, int count, int flags, struct msghdr *m)
 {
 	if ((unsigned)count > IOV_MAX)
@@ -119,7 +119,8 @@ int __dprintf_chk(int fd, int flag, const char *format, ...)
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* The C library reads and writes a stream's descriptor by itself: it becomes a relay's. */
+/* The C library reads and writes a stream's descriptor without these calls: the connection becomes
+ * a relay. */
 PRELOAD_EXPORT FILE *fdopen(int fd, const char *mode)
 {
 	relay_pass(fd);
