@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Connections that no thread has accepted when their listener ends: Linux's TCP goes on with them,
- * and another process of the program accepts them (docs/design/0067-reload-without-a-gap.md).
+ * Connections that no thread has accepted when their listener ends: Linux's TCP continues them, and
+ * another process of the program accepts them (docs/design/0067-reload-without-a-gap.md).
  *
- *     close() ─▶ SYNs go to Linux ─▶ handshakes end ─▶ sy_stack_export() ─▶ the parent's socket
+ *     close() ─▶ SYNs go to Linux ─▶ handshakes end ─▶ sy_stack_export() ─▶ the supervisor's socket
  *     accept() of any process at the port ◀── a ticket in Linux's accept queue ◀──────┘
  *
  * A ticket is a connection from a loopback address to a served one. A process that accepts it gets
- * the connection from the parent in exchange.
+ * the connection from the supervisor in exchange.
  */
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -16,7 +16,7 @@
 #include "real.h"
 
 #define RETIRED_MAX 64 /* as many listeners as a stack has */
-/* For handshakes, a SYN-ACK that is sent again, and segments on their way. */
+/* For handshakes, a retransmitted SYN-ACK, and segments in flight. */
 #define RETIRED_NS (3000 * MS)
 
 struct retired {
@@ -28,9 +28,9 @@ struct retired {
 static struct retired retired[RETIRED_MAX];
 static unsigned retired_count;
 
-/* ---- out of the stack ------------------------------------------------------------------------ */
+/* ---- from the stack to the supervisor -------------------------------------------------------- */
 
-/* What Linux cannot have is reset. */
+/* Exports a connection, or resets it if Linux cannot continue it. */
 static void connection_export(sy_stack_id id, bool v6)
 {
 	static uint8_t unread[MESSAGE_UNREAD];
@@ -79,7 +79,7 @@ static void id_retire(sy_stack_id id, bool v6)
 void listener_retire(struct sock *s)
 {
 	if (runner.stack && (s->id != SY_STACK_NONE || s->id_v4 != SY_STACK_NONE)) {
-		runner_poll(); /* SYNs that came before the XDP program left them to Linux */
+		runner_poll(); /* receives SYNs that were steered here before Linux got them */
 		id_retire(s->id, s->family == AF_INET6);
 		id_retire(s->id_v4, s->family == AF_INET6);
 	}
@@ -105,9 +105,9 @@ void retired_forget(void)
 	retired_count = 0;
 }
 
-/* ---- into the program ------------------------------------------------------------------------ */
+/* ---- from the supervisor to the program ------------------------------------------------------ */
 
-/* What Linux's accept() copies from the listener, which the ticket has. */
+/* Copies the options that Linux's accept() has copied from the listener to the ticket. */
 static void options_copy(int from, int to)
 {
 	static const struct {
@@ -154,7 +154,8 @@ static bool is_loopback(const struct sy_addr *a)
 	return a->d[0] == 0 && a->w[2] == 0 && a->w[3] == htonl(1);
 }
 
-/* A client of this host comes from the address that it connects to. */
+/* Returns whether it may be a ticket: a client of this host has the address it connects to, not
+ * loopback. */
 static bool may_be_ticket(int fd)
 {
 	struct sockaddr_storage at;
@@ -166,8 +167,8 @@ static bool may_be_ticket(int fd)
 	       socket_local(fd, &local) == 0 && supervisor_serves(&local.addr);
 }
 
-/* Its descriptor gets the connection. Returns that, or -1: there is none any more. */
-static int ticket_change(const struct sock *l, int ticket, int fd, int flags)
+/* Replaces the ticket's descriptor by the connection. Returns it, or -1. */
+static int ticket_replace(const struct sock *l, int ticket, int fd, int flags)
 {
 	options_copy(ticket, fd);
 	size_copy(fd, SO_SNDBUF, l->options.send_bytes);
@@ -181,18 +182,18 @@ static int ticket_change(const struct sock *l, int ticket, int fd, int flags)
 int kernel_accept(const struct sock *l, int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
 	socklen_t space = len && is_user_memory(len) ? *len : 0;
-	int got = REAL(accept4)(fd, addr, len, flags), other;
+	int accepted = REAL(accept4)(fd, addr, len, flags), connection;
 
-	if (got < 0)
+	if (accepted < 0)
 		return -errno;
-	if (!may_be_ticket(got))
-		return got;
-	other = supervisor_redeem(got);
-	if (other < 0)
-		return got;
+	if (!may_be_ticket(accepted))
+		return accepted;
+	connection = supervisor_redeem(accepted);
+	if (connection < 0)
+		return accepted;
 	if (addr) {
 		*len = space;
-		REAL(getpeername)(other, addr, len);
+		REAL(getpeername)(connection, addr, len);
 	}
-	return ticket_change(l, got, other, flags);
+	return ticket_replace(l, accepted, connection, flags);
 }

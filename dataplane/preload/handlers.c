@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Handlers of the program, which may use sockets and may leave by longjmp(): so none runs while its
- * thread has the lock (docs/design/0057-waking-threads.md). To block signals in each call would
- * cost two system calls. Instead the kernel calls enter(). Inside the stack, that sends the signal
- * to its thread again and blocks all signals; runner_unlock() admits them.
+ * Handlers of the program may use sockets, and may leave by longjmp(). So none runs while its
+ * thread has the lock (docs/design/0057-waking-threads.md). Blocking signals in each call would
+ * cost two system calls. Instead the kernel calls enter(). If the thread has the lock, enter()
+ * sends the signal to the thread again and blocks all signals; runner_unlock() unblocks them.
  *
- * Handlers that are set by other ways than these functions are called as ever: what they call
- * inside the stack fails with EAGAIN.
+ * Handlers that the program sets without these functions run at once: calls that they make fail
+ * with EAGAIN if the thread has the lock.
  *
- * A process with a stack also has a handler where the program leaves the default action to a signal
- * that ends it: end_process(), for process_end.c.
+ * In a process with a stack, end_process() is the handler of a signal that ends the process by its
+ * default action (process_end.c).
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -20,27 +20,28 @@
 #include "preload.h"
 #include "real.h"
 
-#define SAME_FLAGS (SA_SIGINFO | SA_RESETHAND) /* that the kernel gets otherwise */
+#define SAME_FLAGS (SA_SIGINFO | SA_RESETHAND) /* these differ in the kernel */
 
 typedef void (*handler)(int, siginfo_t *, void *);
 typedef void (*any)(void);
 
-/* As the program has set them. Read and written by any thread, and in handlers. */
+/* Actions as the program has set them. Read and written by any thread, and in handlers. */
 static struct {
 	handler call;
 	int flags;
-	sigset_t mask; /* of a default action; that of a handler is the kernel's, too */
-} kept[NSIG];
+	sigset_t mask; /* of a default action; the kernel has a handler's */
+} actions[NSIG];
 
 static __thread struct {
-	volatile bool entered;   /* in enter() */
-	volatile bool deferred;  /* signals are blocked until the lock is released */
-	volatile uint64_t mask;  /* and then this is to be blocked */
-	volatile bool ran, ends; /* handlers since the last sleep began; one without SA_RESTART */
-	volatile bool leaves;    /* it has the lock to execute a program */
+	volatile bool entered;  /* in defer() */
+	volatile bool deferred; /* signals are blocked until the lock is released */
+	volatile uint64_t mask; /* the mask to restore then */
+	volatile bool ran,
+	        ends; /* a handler has run since the last sleep began; one without SA_RESTART */
+	volatile bool leaves; /* has the lock to execute a program */
 } self;
 
-/* The C library's sigset_t is larger than the kernel's, which is all that a frame has. */
+/* The C library's sigset_t is larger than the kernel's, which a signal frame has. */
 static void mask_to_set(uint64_t mask, sigset_t *set)
 {
 	sigemptyset(set);
@@ -79,8 +80,8 @@ static void defer(int number, siginfo_t *info, ucontext_t *u)
 	errno = code;
 }
 
-/* While the thread leaves, a signal that is deferred would be pending and blocked for the next
- * program. */
+/* Returns whether a signal has to wait for the lock. A thread that executes a program defers none:
+ * it would be pending and blocked in that program. */
 static bool is_deferred(void)
 {
 	return runner_is_inside() && !self.leaves;
@@ -96,14 +97,14 @@ static void enter(int number, siginfo_t *info, void *context)
 		defer(number, info, context);
 		return;
 	}
-	wait_abandon(); /* a sleep that it has interrupted ends anyway, and this may take long */
+	wait_abandon(); /* an interrupted sleep ends anyway, and the handler may take long */
 	errno = code;
-	bool ends = self.ends | !(kept[number].flags & SA_RESTART);
-	handler call = __atomic_load_n(&kept[number].call, __ATOMIC_ACQUIRE);
-	if (kept[number].flags & SA_RESETHAND)
-		default_set(number, &(struct sigaction){.sa_flags = kept[number].flags});
+	bool ends = self.ends | !(actions[number].flags & SA_RESTART);
+	handler call = __atomic_load_n(&actions[number].call, __ATOMIC_ACQUIRE);
+	if (actions[number].flags & SA_RESETHAND)
+		default_set(number, &(struct sigaction){.sa_flags = actions[number].flags});
 	call(number, info, context);
-	self.ran = true; /* after its own calls, which may sleep */
+	self.ran = true; /* after the handler's calls, which may sleep */
 	self.ends = ends;
 }
 
@@ -112,7 +113,8 @@ void signals_sleep(void)
 	self.ran = self.ends = false;
 }
 
-/* Of handlers that the library does not see, it knows only what all of them are. */
+/* If the library has seen no handler run, it checks those that it does not see: all of them have to
+ * restart system calls. */
 bool signals_restart(void)
 {
 	struct sigaction a;
@@ -147,9 +149,9 @@ void signals_unblock(void)
 
 static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-/* The interrupted code may have any lock but the stack's, such as malloc()'s: so all that this
- * calls is async-signal-safe. No handler or cancellation of the program's ends it: all signals are
- * blocked. */
+/* Ends the process by the signal. The interrupted code may have any lock but the stack's, such as
+ * malloc()'s: all calls here are async-signal-safe. All signals are blocked, so no handler or
+ * cancellation interrupts it. */
 static void end_process(int number, siginfo_t *info, void *context)
 {
 	const struct sigaction fallback = {.sa_handler = SIG_DFL};
@@ -171,8 +173,9 @@ static void end_process(int number, siginfo_t *info, void *context)
 	}
 }
 
-/* The default action of the first process of a namespace is none. A child that shares the memory
- * has no stack, but handlers of its own. */
+/* Returns whether the default action of the signal ends this process, and the process has a stack.
+ * The first process of a namespace has no default actions. A child that shares the memory has no
+ * stack, but its own handlers. */
 static bool is_ending(int number)
 {
 	for (unsigned i = 0; i < SY_ARRAY_LEN(ending); i++)
@@ -181,14 +184,14 @@ static bool is_ending(int number)
 	return false;
 }
 
-/* SA_ONSTACK: the stack of a coroutine may be small. */
+/* Sets end_process() for a default action. SA_ONSTACK: a coroutine's stack may be small. */
 static void end_arm(int number, const struct sigaction *program)
 {
 	struct sigaction a = {.sa_sigaction = end_process,
 	                      .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
 
-	kept[number].flags = program->sa_flags;
-	kept[number].mask = program->sa_mask;
+	actions[number].flags = program->sa_flags;
+	actions[number].mask = program->sa_mask;
 	signals_all(&a.sa_mask);
 	REAL(sigaction)(number, &a, NULL);
 }
@@ -225,15 +228,15 @@ void signals_leave(bool on)
 		int number = ending[i];
 		if (REAL(sigaction)(number, NULL, &a) || a.sa_sigaction != end_process)
 			continue;
-		a = (struct sigaction){.sa_handler = SIG_DFL, .sa_flags = kept[number].flags};
-		a.sa_mask = kept[number].mask;
+		a = (struct sigaction){.sa_handler = SIG_DFL, .sa_flags = actions[number].flags};
+		a.sa_mask = actions[number].mask;
 		REAL(sigaction)(number, &a, NULL);
 	}
 }
 
-/* ---- how a program sets them ----------------------------------------------------------------- */
+/* ---- setting handlers ------------------------------------------------------------------------ */
 
-/* A fault is of what the thread does: it cannot wait. */
+/* Faults are not deferred: the thread cannot continue. */
 static bool is_deferrable(int number)
 {
 	return number > 0 && number < NSIG && mask_blocked() & UINT64_C(1) << (number - 1);
@@ -245,14 +248,14 @@ PRELOAD_EXPORT int sigaction(int number, const struct sigaction *new, struct sig
 
 	if (!is_deferrable(number))
 		return REAL(sigaction)(number, new, old);
-	handler call = kept[number].call;
-	int flags = kept[number].flags;
-	sigset_t mask = kept[number].mask;
+	handler call = actions[number].call;
+	int flags = actions[number].flags;
+	sigset_t mask = actions[number].mask;
 	if (new) {
 		a = *new;
 		if (is_function(new)) {
-			kept[number].flags = new->sa_flags;
-			__atomic_store_n(&kept[number].call, (handler) new->sa_sigaction,
+			actions[number].flags = new->sa_flags;
+			__atomic_store_n(&actions[number].call, (handler) new->sa_sigaction,
 			                 __ATOMIC_RELEASE);
 			a.sa_sigaction = enter;
 			a.sa_flags = (new->sa_flags & ~SA_RESETHAND) | SA_SIGINFO;
@@ -275,10 +278,11 @@ PRELOAD_EXPORT int sigaction(int number, const struct sigaction *new, struct sig
 	return 0;
 }
 
-/* The C library sets it as this function does, and does not come here. */
+/* Sets a handler by another function of the C library, which does not call this library's
+ * sigaction(). */
 static sighandler_t set_by(sighandler_t (*real)(int, sighandler_t), int number, sighandler_t new)
 {
-	handler call = is_deferrable(number) ? kept[number].call : NULL;
+	handler call = is_deferrable(number) ? actions[number].call : NULL;
 	sighandler_t before = real(number, new);
 	struct sigaction a;
 
@@ -305,7 +309,7 @@ static sighandler_t set_by(sighandler_t (*real)(int, sighandler_t), int number, 
 SETTERS(X)
 #undef X
 
-/* ---- how one leaves -------------------------------------------------------------------------- */
+/* ---- leaving a handler by longjmp() ---------------------------------------------------------- */
 
 #define LEAVERS(X) X(longjmp) X(_longjmp) X(siglongjmp) X(__longjmp_chk)
 #define X(name)                                                                                    \
@@ -322,7 +326,7 @@ SETTERS(X)
 LEAVERS(X)
 #undef X
 
-/* dlsym() is not for handlers: both are looked up now. */
+/* Looks both functions up in advance: dlsym() is not async-signal-safe. */
 __attribute__((constructor)) static void real_find(void)
 {
 	(void)REAL(sigaction);

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The end of the process: its peers get what the program has sent, and other processes get the
+ * The end of the process: peers get what the program has sent, and other processes get the
  * connections that it has not accepted (docs/design/0067-reload-without-a-gap.md).
  *
- *     exit(), _exit() ─▶ drain(), as long as peers take something
- *     a signal ─▶ handlers.c ─▶ process_end_request() ─▶ the helper thread: process_end_serve() ─▶
- * default action
+ *     exit(), _exit() ─▶ drain(), while peers acknowledge data
+ *     a signal ─▶ handlers.c ─▶ process_end_request() ─▶ default action
+ *                                    │     ▲ done, or a deadline
+ *                                    ▼     │
+ *                 the helper thread: process_end_serve()
  *
- * The handler waits, as the program must not go on. It may have interrupted code that has
- * malloc()'s lock: if the helper thread needs that, the signal ends the process without it.
+ * The handler waits, because the program must not continue. It may have interrupted code that has
+ * malloc()'s lock: if the helper thread needs that lock, the signal ends the process at the
+ * deadline.
  */
 #include <semaphore.h>
 #include <stdlib.h>
@@ -20,10 +23,10 @@
 #include "real.h"
 #include "wakeup.h"
 
-#define DRAIN_NS      (1000 * MS)  /* since a peer has last taken something */
-#define DRAIN_MAX_NS  (10000 * MS) /* in all: a successor waits for the queues */
-#define DRAIN_STEP_NS (100 * MS)   /* between looks */
-#define REQUEST_NS    (5000 * MS)  /* for which a handler waits */
+#define DRAIN_NS      (1000 * MS)  /* since a peer has last acknowledged data */
+#define DRAIN_MAX_NS  (10000 * MS) /* in all: another worker waits for the queues */
+#define DRAIN_STEP_NS (100 * MS)   /* between checks */
+#define REQUEST_NS    (5000 * MS)  /* the deadline of a handler */
 #define ACKED_MS      200          /* for handshakes, and for peers to acknowledge the last bytes */
 
 static bool requested, done; /* atomic */
@@ -45,7 +48,7 @@ static void sockets_end(void)
 
 /* ---- exit() ---------------------------------------------------------------------------------- */
 
-/* What was sent and is not acknowledged would be lost with the process. */
+/* Waits until peers have acknowledged what was sent: it would be lost with the process. */
 static void drain(void)
 {
 	struct sy_stack_usage use;
@@ -53,7 +56,7 @@ static void drain(void)
 	struct wait wait = {0};
 	struct pollfd p[WAIT_OWN];
 	struct sy_patience idle, all;
-	uint64_t taken;
+	uint64_t acknowledged;
 
 	if (!runner.stack || !runner_lock())
 		return;
@@ -63,10 +66,10 @@ static void drain(void)
 	all = sy_patience_begin(DRAIN_MAX_NS, DRAIN_STEP_NS);
 	sy_stack_usage(runner.stack, &use);
 	do {
-		taken = use.orphans_taken;
+		acknowledged = use.orphans_taken;
 		runner_poll();
 		sy_stack_usage(runner.stack, &use);
-		if (use.orphans_taken != taken)
+		if (use.orphans_taken != acknowledged)
 			idle = sy_patience_begin(DRAIN_NS, DRAIN_STEP_NS);
 		if (use.connections <= use.time_wait || !sy_patience_left(&idle) ||
 		    !sy_patience_left(&all))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The C library's own functions, behind those that this one replaces. */
+/* The C library's functions behind those that this library replaces. */
 #ifndef PRELOAD_REAL_H
 #define PRELOAD_REAL_H
 
@@ -58,7 +58,7 @@
 
 #define REAL_OF(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-/* Other libraries' constructors may call before this one's. */
+/* Constructors of other libraries may call before this library's have run. */
 #define X(name)                                                                                    \
 	extern __typeof__(&name) real_##name;                                                      \
 	static inline __typeof__(&name) real_get_##name(void)                                      \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Signals that end a process with a stack, in child processes; the stack is made up. */
+/* Signals that end a process with a stack, in child processes with a simulated stack. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,13 +20,13 @@ struct runner runner;
 REALS(X)
 #undef X
 
-/* Of the child process. */
+/* State of the child process. */
 static bool inside;
 static void (*in_request)(void);
 static volatile sig_atomic_t handled;
 static char other_stack[STACK];
 static sigjmp_buf back;
-/* It shares this with the test. */
+/* Shared by the child and the test. */
 static struct {
 	unsigned requests;
 	bool on_other_stack;
@@ -116,7 +116,7 @@ static void raise_quit(void)
 	raise(SIGQUIT);
 }
 
-static void test_ends_by_its_signal(void **state)
+static void test_the_process_ends_by_its_signal(void **state)
 {
 	static void (*const run[])(void) = {raise_term, raise_int, raise_hup, raise_quit};
 	static const int number[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
@@ -140,7 +140,7 @@ static void raise_while_jumping(void)
 		raise(SIGTERM);
 }
 
-static void test_a_handler_cannot_leave_it(void **state)
+static void test_a_handler_cannot_leave_the_end(void **state)
 {
 	assert_ended_by(SIGTERM, status_of(raise_while_jumping));
 }
@@ -161,7 +161,7 @@ static void raise_while_cancelled(void)
 	pthread_join(thread, NULL);
 }
 
-static void test_cancellation_does_not_leave_it(void **state)
+static void test_cancellation_cannot_leave_the_end(void **state)
 {
 	assert_ended_by(SIGTERM, status_of(raise_while_cancelled));
 }
@@ -174,8 +174,8 @@ static void raise_on_other_stack(void)
 	raise(SIGTERM);
 }
 
-/* Programs with coroutines have one: the other stacks are small. */
-static void test_uses_the_alternate_stack(void **state)
+/* Programs with coroutines have an alternate stack: their other stacks are small. */
+static void test_the_end_uses_the_alternate_stack(void **state)
 {
 	assert_ended_by(SIGTERM, status_of(raise_on_other_stack));
 	assert_true(seen->on_other_stack);
@@ -190,7 +190,7 @@ static void raise_inside(void)
 	signals_unblock();
 }
 
-static void test_waits_for_the_lock(void **state)
+static void test_the_end_waits_for_the_lock(void **state)
 {
 	assert_ended_by(SIGTERM, status_of(raise_inside));
 	assert_int_equal(seen->requests, 1);
@@ -215,7 +215,7 @@ static void compare_default(void)
 	expect(signal(SIGTERM, SIG_DFL) == handler);
 }
 
-static void test_program_finds_its_default_action(void **state)
+static void test_the_program_finds_its_default_action(void **state)
 {
 	assert_int_equal(status_of(compare_default), 0);
 }
@@ -239,7 +239,7 @@ static void raise_twice(void)
 	raise(SIGTERM);
 }
 
-static void test_a_handler_that_ran_once(void **state)
+static void test_the_second_signal_ends_it_after_sa_resethand(void **state)
 {
 	assert_ended_by(SIGTERM, status_of(raise_twice));
 	assert_int_equal(seen->requests, 1);
@@ -261,8 +261,8 @@ static void share_memory(void)
 	expect(handled == 1);
 }
 
-/* As between vfork() and execve(). */
-static void test_a_child_with_the_same_memory_has_its_own(void **state)
+/* A child between vfork() and execve(). */
+static void test_a_child_with_shared_memory_has_its_own_actions(void **state)
 {
 	assert_int_equal(status_of(share_memory), 0);
 }
@@ -282,7 +282,7 @@ static void leave(void)
 	raise(SIGTERM);
 }
 
-/* The next program finds none that are blocked. */
+/* In the next program no signal is blocked. */
 static void test_nothing_is_deferred_beyond_the_program(void **state)
 {
 	assert_ended_by(SIGTERM, status_of(leave));
@@ -302,7 +302,7 @@ static void stay(void)
 	raise(SIGTERM);
 }
 
-static void test_a_failed_execve_restores_them(void **state)
+static void test_a_failed_execve_restores_the_handlers(void **state)
 {
 	assert_ended_by(SIGTERM, status_of(stay));
 	assert_int_equal(seen->requests, 1);
@@ -311,17 +311,17 @@ static void test_a_failed_execve_restores_them(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_ends_by_its_signal),
-	        cmocka_unit_test(test_a_handler_cannot_leave_it),
-	        cmocka_unit_test(test_cancellation_does_not_leave_it),
-	        cmocka_unit_test(test_uses_the_alternate_stack),
-	        cmocka_unit_test(test_waits_for_the_lock),
-	        cmocka_unit_test(test_program_finds_its_default_action),
+	        cmocka_unit_test(test_the_process_ends_by_its_signal),
+	        cmocka_unit_test(test_a_handler_cannot_leave_the_end),
+	        cmocka_unit_test(test_cancellation_cannot_leave_the_end),
+	        cmocka_unit_test(test_the_end_uses_the_alternate_stack),
+	        cmocka_unit_test(test_the_end_waits_for_the_lock),
+	        cmocka_unit_test(test_the_program_finds_its_default_action),
 	        cmocka_unit_test(test_an_ignored_signal_stays_ignored),
-	        cmocka_unit_test(test_a_handler_that_ran_once),
-	        cmocka_unit_test(test_a_child_with_the_same_memory_has_its_own),
+	        cmocka_unit_test(test_the_second_signal_ends_it_after_sa_resethand),
+	        cmocka_unit_test(test_a_child_with_shared_memory_has_its_own_actions),
 	        cmocka_unit_test(test_nothing_is_deferred_beyond_the_program),
-	        cmocka_unit_test(test_a_failed_execve_restores_them),
+	        cmocka_unit_test(test_a_failed_execve_restores_the_handlers),
 	};
 
 	seen = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

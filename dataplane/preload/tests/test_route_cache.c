@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How often the kernel is asked for next hops, and made to look for neighbours, in virtual time;
- * and how much a turn sends. Its sockets, the routes and the stack are made up. */
+/* How often the kernel is queried for next hops and resolves neighbours, and how much a poll
+ * iteration sends, in virtual time. The netlink sockets, the routes and the stack are simulated. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/netlink.h>
@@ -24,20 +24,20 @@
 
 static struct {
 	uint64_t now_ns;
-	unsigned asks, wakes, dumps, sockets;
+	unsigned queries, wakes, dumps, sockets;
 	bool plain, way, news;
-	uint32_t there; /* one IPv4 address has a neighbour */
+	uint32_t existing; /* the one IPv4 address that has a neighbour */
 	uint32_t wanted, sequence;
 	unsigned type;
 	struct rte_mbuf *out[64];
 	unsigned sending, sent;
-	unsigned pieces, fetches; /* what each fetch uses up */
+	unsigned pieces, fetches; /* pieces: what each fetch consumes */
 	unsigned unreachable, events;
 } world;
 
 struct runner runner;
 
-/* ---- the world ------------------------------------------------------------------------------- */
+/* ---- a simulated kernel and stack ------------------------------------------------------------ */
 
 static int socket_make(int family, int type, int protocol)
 {
@@ -60,7 +60,7 @@ static ssize_t request_take(int fd, const void *bytes, size_t len, int flags)
 	world.sequence = h->nlmsg_seq;
 	if (world.type != RTM_GETNEIGH)
 		return (ssize_t)len;
-	world.asks++;
+	world.queries++;
 	memcpy(&world.wanted, at + sizeof(struct rtattr), sizeof(world.wanted));
 	return (ssize_t)len;
 }
@@ -84,7 +84,7 @@ static ssize_t answer_give(int fd, void *bytes, size_t len, int flags)
 			return -1;
 		world.news = false;
 		a.header.nlmsg_type = RTM_NEWROUTE;
-	} else if (world.type != RTM_GETNEIGH || world.wanted != world.there) {
+	} else if (world.type != RTM_GETNEIGH || world.wanted != world.existing) {
 		a.header.nlmsg_type = NLMSG_ERROR;
 	}
 	memcpy(bytes, &a, sizeof(a));
@@ -206,23 +206,23 @@ static bool ask(uint32_t number)
 	return route_mac(&dst, &waits) != NULL;
 }
 
-/* 100 new neighbours each millisecond that are not there, for a second. */
-static void test_forged_neighbours(void **state)
+/* For a second, 100 new neighbours per millisecond, none of which exists. */
+static void test_forged_neighbours_are_limited(void **state)
 {
 	begin();
 	for (unsigned ms = 0; ms < 1000; ms++, world.now_ns += MS)
 		for (unsigned n = 0; n < 100; n++)
 			ask(1 + ms * 100 + n);
-	assert_in_range(world.asks, 6000, 6400);
+	assert_in_range(world.queries, 6000, 6400);
 	assert_in_range(world.wakes, 600, 640);
 	assert_int_equal(world.dumps, 1);
 }
 
-/* One that is there is found among them, each time that the kernel has news. */
-static void test_a_neighbour_among_forged_ones(void **state)
+/* An existing neighbour is found among them, each time that the kernel notifies of a change. */
+static void test_a_neighbour_among_forged_ones_is_found(void **state)
 {
 	begin();
-	world.there = htonl(0x0a000001);
+	world.existing = htonl(0x0a000001);
 	assert_true(ask(1));
 	for (unsigned ms = 0; ms < 1000; ms++, world.now_ns += MS) {
 		for (unsigned n = 0; n < 100; n++)
@@ -233,26 +233,26 @@ static void test_a_neighbour_among_forged_ones(void **state)
 	}
 }
 
-/* The same neighbour in vain: asked for once in a millisecond, looked for once in a second. */
-static void test_one_in_vain(void **state)
+/* One neighbour that does not exist: queried once per millisecond, resolved once per second. */
+static void test_an_absent_neighbour_is_queried_rarely(void **state)
 {
 	begin();
 	for (unsigned n = 0; n < 3000; n++, world.now_ns += MS / 2)
 		assert_false(ask(1));
-	assert_in_range(world.asks, 1499, 1501);
+	assert_in_range(world.queries, 1499, 1501);
 	assert_int_equal(world.wakes, 2);
-	world.there = htonl(0x0a000001);
+	world.existing = htonl(0x0a000001);
 	world.now_ns += MS;
 	assert_true(ask(1));
 }
 
-/* Routes change in each millisecond: all are read again only where they are few. */
-static void test_routes_that_change(void **state)
+/* Routes change every millisecond: all are read again only if they are few. */
+static void test_few_changing_routes_are_read_again(void **state)
 {
 	for (unsigned plain = 0; plain < 2; plain++) {
 		begin();
 		world.plain = plain;
-		world.there = htonl(0x0a000001);
+		world.existing = htonl(0x0a000001);
 		for (unsigned ms = 0; ms < 3000; ms++, world.now_ns += MS) {
 			world.news = true;
 			route_check();
@@ -275,8 +275,8 @@ static void put(struct rte_mempool *pool, uint32_t number)
 	world.out[world.sending++] = m;
 }
 
-/* 200 packets wait for neighbours that are not there, and one that comes last finds its own. */
-static void test_packets_that_wait(void **state)
+/* 200 packets wait for neighbours that do not exist; the neighbour of a later one is found. */
+static void test_packets_wait_for_their_neighbour(void **state)
 {
 	struct rte_mempool *pool = *state;
 
@@ -288,14 +288,14 @@ static void test_packets_that_wait(void **state)
 	put(pool, 1);
 	outgoing_send(world.now_ns);
 	assert_int_equal(rte_mempool_in_use_count(pool), 201);
-	world.there = htonl(0x0a000001);
-	world.asks = 0;
+	world.existing = htonl(0x0a000001);
+	world.queries = 0;
 	for (unsigned ms = 0; ms < 1000; ms++, world.now_ns += MS) {
 		outgoing_send(world.now_ns);
 		assert_true(outgoing_due(NEVER) > world.now_ns);
 	}
 	assert_int_equal(world.sent, 1);
-	assert_in_range(world.asks, 2500, 3200); /* 32 in 10 ms, at the most */
+	assert_in_range(world.queries, 2500, 3200); /* at most 32 in 10 ms */
 	world.now_ns += 3 * SECOND;
 	outgoing_send(world.now_ns);
 	assert_int_equal(rte_mempool_in_use_count(pool), 0);
@@ -307,8 +307,8 @@ static void test_packets_that_wait(void **state)
 	assert_int_equal(outgoing_due(NEVER), NEVER);
 }
 
-/* What has no way does not wait. */
-static void test_packets_without_a_way(void **state)
+/* A packet without a route does not wait. */
+static void test_packets_without_a_route_are_dropped(void **state)
 {
 	struct rte_mempool *pool = *state;
 
@@ -320,7 +320,7 @@ static void test_packets_without_a_way(void **state)
 	assert_int_equal(outgoing_due(NEVER), NEVER);
 	assert_int_equal(world.wakes, 0);
 	assert_int_equal(outgoing_unreachable(), 1);
-	/* A route goes while a packet waits by it. */
+	/* A route is removed while a packet waits for its next hop. */
 	world.way = true;
 	put(pool, 1);
 	outgoing_send(world.now_ns);
@@ -335,11 +335,11 @@ static void test_packets_without_a_way(void **state)
 	assert_int_equal(world.unreachable, 2);
 }
 
-/* What is received has its turn between large segments: the rest of them is due at once. */
-static void test_a_turn_ends(void **state)
+/* Packets are received between large segments: the rest of the segments is due at once. */
+static void test_an_iteration_ends(void **state)
 {
 	begin();
-	world.there = htonl(0x0a000001);
+	world.existing = htonl(0x0a000001);
 	world.pieces = 1000;
 	put(*state, 1);
 	outgoing_send(world.now_ns);
@@ -369,13 +369,13 @@ static int setup(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_forged_neighbours),
-	        cmocka_unit_test(test_a_neighbour_among_forged_ones),
-	        cmocka_unit_test(test_one_in_vain),
-	        cmocka_unit_test(test_routes_that_change),
-	        cmocka_unit_test(test_packets_that_wait),
-	        cmocka_unit_test(test_packets_without_a_way),
-	        cmocka_unit_test(test_a_turn_ends),
+	        cmocka_unit_test(test_forged_neighbours_are_limited),
+	        cmocka_unit_test(test_a_neighbour_among_forged_ones_is_found),
+	        cmocka_unit_test(test_an_absent_neighbour_is_queried_rarely),
+	        cmocka_unit_test(test_few_changing_routes_are_read_again),
+	        cmocka_unit_test(test_packets_wait_for_their_neighbour),
+	        cmocka_unit_test(test_packets_without_a_route_are_dropped),
+	        cmocka_unit_test(test_an_iteration_ends),
 	};
 	return cmocka_run_group_tests(tests, setup, NULL);
 }

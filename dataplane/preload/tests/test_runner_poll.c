@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A program that was held up, in virtual time: what it has not received yet may be the answer for
- * which a timer is due. The stacks are real; the device is a ring. */
+/* A program that has not run for a while, in virtual time: a packet that it has not received yet
+ * may be the answer for which a timer is due. The stacks are real; the device is a simulated
+ * ring. */
 #include <sy_seen.h>
 
 #include "pair.h"
@@ -8,7 +9,7 @@
 #include "packets.h"
 
 #define RING  1024
-#define OTHER 300 /* packets: more than a turn takes */
+#define OTHER 300 /* packets: more than one iteration receives */
 
 struct runner runner;
 
@@ -18,7 +19,7 @@ static struct ring {
 	struct sy_seen seen;
 } ring, inbox;
 
-/* ---- the world ------------------------------------------------------------------------------- */
+/* ---- simulated queues ------------------------------------------------------------------------ */
 
 static unsigned ring_take(struct ring *r, struct rte_mbuf **m, unsigned max, uint64_t now_ns)
 {
@@ -109,8 +110,8 @@ static struct rte_mbuf *one_packet(struct sy_stack *s)
 	return m;
 }
 
-/* Two connections. The server asks by the first one; what the client sends by the second one is to
- * be copied. */
+/* Opens two connections. The server sends on the first; what the client sends on the second is to
+ * be received. */
 static struct rte_mbuf *begin(struct rte_mbuf **question)
 {
 	pair_open(NULL);
@@ -118,7 +119,7 @@ static struct rte_mbuf *begin(struct rte_mbuf **question)
 	memset(&ring, 0, sizeof(ring));
 	memset(&inbox, 0, sizeof(inbox));
 	runner.stack = pair.server;
-	runner_poll(); /* and none has come so far */
+	runner_poll(); /* nothing has arrived so far */
 	assert_int_equal(sy_stack_send(pair.server, pair.to[0], "asks", 4, 0, pair.now), 4);
 	*question = one_packet(pair.server);
 	assert_int_equal(sy_stack_send(pair.client, pair.from[1], "other", 5, 0, pair.now), 5);
@@ -149,7 +150,8 @@ static void end(struct rte_mbuf *other)
 	pair_close();
 }
 
-/* The answer came in time, behind more than a turn takes: to the device, or from another worker. */
+/* The answer came in time, behind more packets than one iteration receives: to the device, or from
+ * another worker. */
 static void answer_comes(struct ring *r)
 {
 	struct rte_mbuf *question, *other = begin(&question);
@@ -170,18 +172,18 @@ static void answer_comes(struct ring *r)
 	end(other);
 }
 
-static void test_an_answer_behind_others(void **state)
+static void test_an_answer_behind_others_stops_the_timer(void **state)
 {
 	answer_comes(&ring);
 }
 
-static void test_an_answer_that_is_steered(void **state)
+static void test_a_steered_answer_stops_the_timer(void **state)
 {
 	answer_comes(&inbox);
 }
 
-/* What lies in the ring is all of other connections, and there is always more. */
-static void test_a_ring_that_is_never_empty(void **state)
+/* The ring always has more packets, all of other connections. */
+static void test_a_ring_that_is_never_empty_does_not_stop_the_timer(void **state)
 {
 	struct rte_mbuf *question, *other = begin(&question);
 	unsigned ms = 0;
@@ -196,8 +198,8 @@ static void test_a_ring_that_is_never_empty(void **state)
 	end(other);
 }
 
-/* Nothing has come: as ever. */
-static void test_an_empty_ring(void **state)
+/* Nothing has arrived: the timer runs as usual. */
+static void test_an_empty_ring_does_not_stop_the_timer(void **state)
 {
 	struct rte_mbuf *question, *other = begin(&question);
 
@@ -211,10 +213,10 @@ static void test_an_empty_ring(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_an_answer_behind_others),
-	        cmocka_unit_test(test_an_answer_that_is_steered),
-	        cmocka_unit_test(test_a_ring_that_is_never_empty),
-	        cmocka_unit_test(test_an_empty_ring),
+	        cmocka_unit_test(test_an_answer_behind_others_stops_the_timer),
+	        cmocka_unit_test(test_a_steered_answer_stops_the_timer),
+	        cmocka_unit_test(test_a_ring_that_is_never_empty_does_not_stop_the_timer),
+	        cmocka_unit_test(test_an_empty_ring_does_not_stop_the_timer),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

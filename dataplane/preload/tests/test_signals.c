@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A signal that comes while a call works between two of its sleeps ends it, as Linux does. The
- * stack is made up: what happens in its turns is the test's. The kernel is the real one. */
+ * stack is simulated: the tests define its poll iterations. The kernel is the real one. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -14,9 +14,9 @@
 #include "packets.h"
 #include "real.h"
 
-#define LONG_MS     20000 /* no call of these tests takes as long */
-#define SHORT_MS    20    /* these end by it */
-#define SECOND_TURN 2     /* turn: after the first sleep */
+#define LONG_MS     20000 /* longer than any call of these tests */
+#define SHORT_MS    20    /* calls that reach their deadline */
+#define SECOND_POLL 2     /* the poll iteration after the first sleep */
 #define OBJECTS     1024
 
 struct runner runner;
@@ -30,16 +30,16 @@ static struct {
 	struct sock connection;
 	int fd, epoll;
 	bool busy;
-	unsigned turns, starts, masks, waits;
-	void (*second)(void); /* happens in the second turn */
-	void (*start)(void);  /* and when the stack is to start */
-	void (*hold)(void);   /* and just when signals are held */
-	uint32_t ready;       /* SY_STACK_* */
+	unsigned polls, starts, masks, waits;
+	void (*in_second_poll)(void); /* runs in the second iteration */
+	void (*on_start)(void);       /* runs when the stack is to start */
+	void (*on_block)(void);       /* runs when signals are being blocked */
+	uint32_t ready;               /* SY_STACK_* */
 } world;
 
 static volatile sig_atomic_t handled, handled_inside;
 
-/* ---- the world ------------------------------------------------------------------------------- */
+/* ---- a simulated stack ----------------------------------------------------------------------- */
 
 bool device_kick_wanted(void)
 {
@@ -120,7 +120,7 @@ void serve_passed(int fd)
 {
 }
 
-/* No relays: all of these are for programs that fork. */
+/* No relays: these are for programs that fork. */
 bool relay_has(int fd)
 {
 	return false;
@@ -148,7 +148,7 @@ void relay_queue(struct relay *r)
 {
 }
 
-/* Handlers run as ever. */
+/* Handlers run at once. */
 bool signals_deferred(sigset_t *program)
 {
 	return false;
@@ -166,7 +166,7 @@ void runner_flush(void)
 {
 }
 
-/* Something comes at once. */
+/* An event comes at once. */
 int runner_await(struct sock *s, uint32_t events, int extra_fd, uint64_t deadline_ns,
                  struct signals *signals)
 {
@@ -191,19 +191,19 @@ int runner_listen(struct sock *s)
 	return 0;
 }
 
-/* The first sleep ends at once: a packet comes, of which the program gets nothing. No time has to
- * pass, and none that passes, on a busy machine, changes what happens. */
+/* The first sleep ends at once: a packet comes that has nothing for the program. No time has to
+ * pass. */
 void runner_poll(void)
 {
 	uint64_t count = 1;
 
 	runner.now_ns = sy_clock_ns();
-	if (++world.turns < SECOND_TURN)
+	if (++world.polls < SECOND_POLL)
 		assert_int_equal(write(runner.fd[0], &count, sizeof(count)), sizeof(count));
 	else if (!world.busy)
 		read(runner.fd[0], &count, sizeof(count));
-	if (world.turns == SECOND_TURN && world.second)
-		world.second();
+	if (world.polls == SECOND_POLL && world.in_second_poll)
+		world.in_second_poll();
 }
 
 bool runner_starts(void)
@@ -216,7 +216,7 @@ int runner_start(void)
 	if (runner.stack)
 		return 0;
 	if (world.starts++ == 0)
-		world.start();
+		world.on_start();
 	return -EBUSY;
 }
 
@@ -235,7 +235,7 @@ unsigned sy_stack_level(struct sy_stack *s, sy_stack_id id)
 	return SY_USUAL;
 }
 
-/* Nothing before a wait, then byte by byte, and a signal with each. */
+/* Nothing before a wait, then byte by byte, and a signal with each byte. */
 static int64_t one_byte(void)
 {
 	if (!world.waits)
@@ -279,8 +279,8 @@ int __wrap_pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
 	int rc = __real_pthread_sigmask(how, set, old);
 
 	world.masks++;
-	if (how == SIG_BLOCK && world.hold)
-		world.hold();
+	if (how == SIG_BLOCK && world.on_block)
+		world.on_block();
 	return rc;
 }
 
@@ -387,45 +387,45 @@ static void assert_interrupted(int rc)
 	assert_int_equal(handled, 1);
 }
 
-static void test_between_two_sleeps(void **state)
+static void test_a_signal_between_two_sleeps_ends_the_call(void **state)
 {
 	for (unsigned busy = 0; busy < 2; busy++) {
 		for (unsigned i = 0; i < CALLS; i++) {
 			begin(busy);
-			world.second = raise_usr1;
+			world.in_second_poll = raise_usr1;
 			assert_interrupted(calls[i](LONG_MS, NULL));
-			assert_true(world.turns >= SECOND_TURN);
+			assert_true(world.polls >= SECOND_POLL);
 			end();
 		}
 	}
 }
 
 /* As in Linux: the program gets what there is, and the handler has run. */
-static void test_what_is_ready_comes_first(void **state)
+static void test_ready_events_are_returned_first(void **state)
 {
 	for (unsigned i = 0; i < CALLS; i++) {
 		begin(false);
-		world.second = raise_and_be_ready;
+		world.in_second_poll = raise_and_be_ready;
 		assert_int_equal(calls[i](LONG_MS, NULL), 1);
 		assert_int_equal(handled, 1);
 		end();
 	}
 }
 
-static void test_what_is_ignored_does_not_end_it(void **state)
+static void test_ignored_signals_do_not_end_it(void **state)
 {
 	for (unsigned busy = 0; busy < 2; busy++) {
 		for (unsigned i = 0; i < CALLS; i++) {
 			begin(busy);
-			world.second = world.hold = raise_child;
+			world.in_second_poll = world.on_block = raise_child;
 			assert_int_equal(calls[i](SHORT_MS, NULL), 0);
 			end();
 		}
 	}
 }
 
-/* The program's mask for the call admits what it blocks else. */
-static void test_a_mask_admits(void **state)
+/* The program's mask for the call unblocks a signal that is blocked otherwise. */
+static void test_the_mask_of_a_call_unblocks(void **state)
 {
 	sigset_t usr1, none, before;
 
@@ -434,7 +434,7 @@ static void test_a_mask_admits(void **state)
 	sigaddset(&usr1, SIGUSR1);
 	for (unsigned i = 0; i < CALLS; i++) {
 		begin(true);
-		world.second = raise_usr1;
+		world.in_second_poll = raise_usr1;
 		__real_pthread_sigmask(SIG_BLOCK, &usr1, NULL);
 		assert_interrupted(calls[i](LONG_MS, &none));
 		__real_pthread_sigmask(SIG_UNBLOCK, &usr1, &before);
@@ -444,8 +444,8 @@ static void test_a_mask_admits(void **state)
 	}
 }
 
-/* And what it blocks comes after the call. */
-static void test_a_mask_blocks(void **state)
+/* A signal that the mask blocks comes after the call. */
+static void test_the_mask_of_a_call_blocks(void **state)
 {
 	sigset_t usr1;
 
@@ -453,40 +453,40 @@ static void test_a_mask_blocks(void **state)
 	sigaddset(&usr1, SIGUSR1);
 	for (unsigned i = 0; i < CALLS; i++) {
 		begin(false);
-		world.second = raise_usr1;
+		world.in_second_poll = raise_usr1;
 		assert_int_equal(calls[i](SHORT_MS, &usr1), 0);
 		assert_int_equal(handled, 1);
 		end();
 	}
 }
 
-/* A worker that has no queue yet asks for one again and again. */
-static void test_while_it_has_no_queue(void **state)
+/* A worker without a queue requests one again and again. */
+static void test_signals_end_a_wait_without_a_queue(void **state)
 {
 	for (unsigned i = 0; i < CALLS; i++) {
 		begin(false);
 		runner.stack = NULL;
-		world.start = raise_usr1;
+		world.on_start = raise_usr1;
 		assert_interrupted(calls[i](LONG_MS, NULL));
 		assert_true(world.starts > 0);
 		end();
 	}
 }
 
-static void test_what_is_ignored_while_it_has_no_queue(void **state)
+static void test_ignored_signals_do_not_end_a_wait_without_a_queue(void **state)
 {
 	for (unsigned i = 0; i < CALLS; i++) {
 		begin(false);
 		runner.stack = NULL;
-		world.start = world.hold = raise_child;
+		world.on_start = world.on_block = raise_child;
 		assert_int_equal(calls[i](SHORT_MS, NULL), 0);
 		assert_true(world.starts > 0);
 		end();
 	}
 }
 
-/* What was done by then counts; and the handler may use sockets, and may leave by longjmp(). */
-static void test_between_two_waits_of_one_call(void **state)
+/* What was done by then counts. The handler may use sockets, and may leave by longjmp(). */
+static void test_a_signal_between_two_waits_ends_the_call(void **state)
 {
 	char bytes[3] = {0};
 
@@ -502,8 +502,8 @@ static void test_between_two_waits_of_one_call(void **state)
 	}
 }
 
-/* What need not sleep changes no mask. */
-static void test_a_busy_call_holds_nothing(void **state)
+/* A call that need not sleep changes no mask. */
+static void test_a_call_without_sleep_blocks_nothing(void **state)
 {
 	for (unsigned i = 0; i < CALLS; i++) {
 		begin(false);
@@ -511,8 +511,8 @@ static void test_a_busy_call_holds_nothing(void **state)
 		be_ready();
 		assert_int_equal(calls[i](LONG_MS, NULL), 1);
 		assert_int_equal(world.masks, 0);
-		world.ready = world.turns = 0;
-		world.second = be_ready; /* it sleeps before that */
+		world.ready = world.polls = 0;
+		world.in_second_poll = be_ready; /* it sleeps before that */
 		assert_int_equal(calls[i](LONG_MS, NULL), 1);
 		assert_int_equal(world.masks, 2);
 		end();
@@ -522,15 +522,15 @@ static void test_a_busy_call_holds_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_between_two_sleeps),
-	        cmocka_unit_test(test_what_is_ready_comes_first),
-	        cmocka_unit_test(test_what_is_ignored_does_not_end_it),
-	        cmocka_unit_test(test_a_mask_admits),
-	        cmocka_unit_test(test_a_mask_blocks),
-	        cmocka_unit_test(test_while_it_has_no_queue),
-	        cmocka_unit_test(test_what_is_ignored_while_it_has_no_queue),
-	        cmocka_unit_test(test_between_two_waits_of_one_call),
-	        cmocka_unit_test(test_a_busy_call_holds_nothing),
+	        cmocka_unit_test(test_a_signal_between_two_sleeps_ends_the_call),
+	        cmocka_unit_test(test_ready_events_are_returned_first),
+	        cmocka_unit_test(test_ignored_signals_do_not_end_it),
+	        cmocka_unit_test(test_the_mask_of_a_call_unblocks),
+	        cmocka_unit_test(test_the_mask_of_a_call_blocks),
+	        cmocka_unit_test(test_signals_end_a_wait_without_a_queue),
+	        cmocka_unit_test(test_ignored_signals_do_not_end_a_wait_without_a_queue),
+	        cmocka_unit_test(test_a_signal_between_two_waits_ends_the_call),
+	        cmocka_unit_test(test_a_call_without_sleep_blocks_nothing),
 	};
 	struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
 
