@@ -12,6 +12,8 @@
 
 #include <rte_cycles.h>
 
+#include <sy_tcp_segment.h>
+
 #include "access.h"
 #include "address_ranges.h"
 #include "bench_options.h"

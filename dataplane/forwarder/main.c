@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <sy_phase.h>
+
 #include "process.h"
 #include "stale_state.h"
 #include "upgrade_message.h"

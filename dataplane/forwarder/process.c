@@ -9,6 +9,8 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include <sy_phase.h>
+
 #include "pipeline.h"
 #include "stale_state.h"
 #include "upgrade.h"

@@ -4,7 +4,7 @@
  *     32 bits   │ epoch 1 │ MSS 2 │ SACK 1 │ window scale 3 │ check 25 │
  *                         └─ XORed with 6 bits of the hash ─┘   25 others of the hash
  */
-#include <sy_packet.h>
+#include <sy_tcp_segment.h>
 
 #define CHECK_BITS   25
 #define OPTION_BITS  6

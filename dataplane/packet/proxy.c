@@ -2,7 +2,7 @@
 /* Headers of the PROXY protocol (haproxy.org, proxy-protocol.txt, sections 2.1 and 2.2). */
 #include <arpa/inet.h>
 #include <stdio.h>
-#include <sy_packet.h>
+#include <sy_tcp_segment.h>
 
 /*
  *   signature (12) │ version, command │ family, transport │ length of the rest (2)

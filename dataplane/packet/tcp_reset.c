@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Builds TCP resets, probes and SYNs for the balancer. */
+#include <sy_tcp_segment.h>
+
 #include "icmp.h"
 
 /* Builds a segment without data, with window 0. */

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reads the options of a TCP segment, and builds segments without data. */
+#include <sy_tcp_segment.h>
+
 #include "icmp.h"
 #include "tcp_option.h"
 

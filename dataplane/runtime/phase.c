@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <sy_phase.h>
+
 #include "cpu_wait.h"
 #include "sy_runtime.h"
 

@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <sy_phase.h>
+
 #include "probe.h"
 #include "reconcile.h"
 #include "route.h"

@@ -2,6 +2,8 @@
 /* Workers on threads of the application: worker_main() in pieces. */
 #include <sys/epoll.h>
 
+#include <sy_phase.h>
+
 #include "route.h"
 
 void sy_runtime_lend(struct sy_runtime *rt)

@@ -3,6 +3,8 @@
 #ifndef CONNECTION_H
 #define CONNECTION_H
 
+#include <sy_tcp_segment.h>
+
 #include "ack_delay.h"
 #include "arrived.h"
 #include "buffer.h"

@@ -5,7 +5,7 @@
 
 #include <rte_mbuf.h>
 
-#include <sy_packet.h>
+#include <sy_tcp_segment.h>
 
 #include "sack.h"
 

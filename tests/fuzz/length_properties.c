@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Operations that change a packet's length, and those on TCP. */
+#include <sy_tcp_segment.h>
+
 #include "packet_properties.h"
 
 #include <arpa/inet.h>

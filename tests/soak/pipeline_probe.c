@@ -3,6 +3,7 @@
 
 #include <rte_mbuf.h>
 #include <sy_balance.h>
+#include <sy_tcp_segment.h>
 
 #include "../../dataplane/forwarder/pipeline.h"
 

@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <stdlib.h>
 
+#include <sy_tcp_segment.h>
+
 #include "scenario.h"
 
 /* The server answers this client, so its session keeps its port; over TCP the client confirms. */

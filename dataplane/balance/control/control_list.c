@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include <sy_phase.h>
+
 #include "attacks.h"
 #include "control.h"
 #include "delay.h"

@@ -13,6 +13,8 @@
 
 #include <arpa/inet.h>
 
+#include <sy_tcp_segment.h>
+
 #include "service_drop.h"
 #include "validated.h"
 

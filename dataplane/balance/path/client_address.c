@@ -14,6 +14,8 @@
 #include <forwarder.pb-c.h>
 
 #include "client_address.h"
+#include <sy_tcp_segment.h>
+
 #include "forward.h"
 #include "service_drop.h"
 

@@ -4,6 +4,8 @@
 #ifndef DEFENCE_H
 #define DEFENCE_H
 
+#include <sy_tcp_segment.h>
+
 #include "balance.h"
 #include "session_splice.h"
 

@@ -3,6 +3,8 @@
  * (docs/design/0011-tcp-lifecycle.md). */
 #include <arpa/inet.h>
 
+#include <sy_tcp_segment.h>
+
 #include "forward.h"
 #include "originated.h"
 #include "reset.h"

@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include <sy_tcp_segment.h>
+
 #include "flows.h"
 #include "session_splice.h"
 

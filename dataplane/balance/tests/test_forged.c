@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include <sy_tcp_segment.h>
+
 #include "flows.h"
 
 #define SYN SY_TCP_SYN

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Which new sessions begin while the worker is behind. */
+#include <sy_tcp_segment.h>
+
 #include "defence_fixture.h"
 #include "repeat.h"
 #include "stalled.h"

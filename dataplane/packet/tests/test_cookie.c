@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* SYN cookies, and the segments that carry them. */
+#include <sy_tcp_segment.h>
+
 #include "frame.h"
 
 static const struct sy_siphash_key key = {{0x0706050403020100, 0x0f0e0d0c0b0a0908}};

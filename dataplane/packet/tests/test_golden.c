@@ -2,6 +2,8 @@
 /* Input frames and expected output frames are built by scapy; the output must be equal. */
 #include <stdio.h>
 
+#include <sy_tcp_segment.h>
+
 #include "frame.h"
 
 #define LINE_MAX 16384

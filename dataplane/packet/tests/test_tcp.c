@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sy_tcp_segment.h>
+
 #include "frame.h"
 
 static const uint8_t no_options[1];
