@@ -6,7 +6,7 @@ import json
 import pytest
 
 from bench import __main__ as bench
-from bench import docs, headline, origin, report
+from bench import docs, goals, headline, origin, report
 
 
 def runs(name, metric, unit, values, params, baseline=None):
@@ -95,7 +95,7 @@ def test_no_results_make_no_table():
     assert headline.table([]) == ""
 
 
-@pytest.mark.parametrize("wanted", headline.HEADLINES, ids=lambda h: f"{h.bench}-{h.metric}")
+@pytest.mark.parametrize("wanted", goals.HEADLINES, ids=lambda h: f"{h.bench}-{h.metric}")
 def test_each_headline_can_be_shown(wanted):
     params = {
         "sessions": 1,
