@@ -10,48 +10,16 @@
 
 #include <cmocka.h>
 
-#include "client_sessions_check.h"
-#include "flows.h"
+#include "client_sessions_fixture.h"
 
-#define LIMIT  3
 #define TCP    0
 #define UDP    1
 #define TCP6   2
 #define TICKET 0x1234
-#define MANY   48 /* flows of the random test */
-#define STEPS  4000
 #define ACK    SY_TCP_ACK
 #define FIN    SY_TCP_FIN
 #define RST    SY_TCP_RST
 #define SYN    SY_TCP_SYN
-
-/* 0: no limit. */
-static void limit_all(struct flows *f, uint32_t sessions)
-{
-	struct changes c = {0};
-	for (unsigned s = 0; s < FLOW_SERVICES; s++) {
-		pb_service *service = put_service(&c, &f->service[s], "service", FLOW_RR, NULL);
-		if (sessions)
-			set_client_sessions(&c, service, sessions);
-	}
-	flows_commit(f, &c);
-}
-
-static int setup(void **state)
-{
-	flows_setup(state);
-	struct flows *f = *state;
-	f->options.sessions = SY_SLOTS * 64;
-	flows_reopen(f, 2, 0, false);
-	assert_null(f->harness.b->client_counts); /* allocated with the first limit */
-	limit_all(f, LIMIT);
-	return 0;
-}
-
-static uint64_t dropped(struct flows *f)
-{
-	return harness_drops(&f->harness, SY_DROP_CLIENT_SESSIONS);
-}
 
 static uint64_t refused(struct flows *f, unsigned service)
 {
@@ -64,16 +32,6 @@ static uint64_t refused(struct flows *f, unsigned service)
 		               ->load[directory_find(f->harness.b, &t)->id]
 		               .client_refused;
 	return sum;
-}
-
-static void check(struct flows *f)
-{
-	assert_true(client_sessions_are_right(f->harness.b, false));
-}
-
-static void check_sum(struct flows *f)
-{
-	assert_true(client_sessions_are_right(f->harness.b, true));
 }
 
 /* The client's first packet is refused. */
@@ -478,104 +436,7 @@ static void limits_that_cannot_be(void **state)
 	}
 }
 
-/* ---- whatever happens, the counts are those of the sessions ---------------------------------- */
-
-static void step_flow(struct flows *f, struct flow *flow)
-{
-	static const uint8_t flags[] = {SYN, SYN | ACK, ACK, FIN | ACK, RST, RST | ACK, ACK};
-	struct frame frame;
-	const unsigned from = rng_below(&f->rng, 2);
-	struct session *s = flows_find(f, &flow->client);
-	if (s) {
-		const struct session_cold *cold = session_cold_beside(
-		        inspect_table(f->harness.b, sy_slot_of(&s->client, s->client_port)), s);
-		flow->server = session_server_tuple(f->harness.b, s, cold,
-		                                    inspect_endpoint(f->harness.b, s->server));
-	}
-	if (from == SESSION_SERVER && !s)
-		return;
-	flows_frame(f, &frame, from == SESSION_CLIENT ? &flow->client : &flow->server,
-	            flags[rng_below(&f->rng, sizeof(flags))], rng_below(&f->rng, 3),
-	            rng_below(&f->rng, 2) * 50);
-	assert_true(harness_inject(&f->harness, from == SESSION_CLIENT ? HARNESS_WAN : HARNESS_LAN,
-	                           frame.bytes, frame.len));
-	if (rng_below(&f->rng, 3)) /* else it shares a burst with the next one */
-		harness_poll(&f->harness);
-}
-
-static void drain(struct flows *f)
-{
-	harness_poll(&f->harness);
-	for (unsigned port = 0; port < HARNESS_PORTS; port++)
-		for (struct rte_mbuf *m; (m = harness_collect(&f->harness, port));)
-			rte_pktmbuf_free(m);
-}
-
-static void step_control(struct flows *f)
-{
-	struct changes c = {0};
-	unsigned service = rng_below(&f->rng, FLOW_SERVICES);
-	const struct sy_addr *server = &f->server[service][rng_below(&f->rng, FLOW_SERVERS)];
-	uint16_t port = f->service[service].proto == SY_PROTO_TCP ? 8080 : 5353;
-	switch (rng_below(&f->rng, 6)) {
-	case 0:
-		limit_all(f, rng_below(&f->rng, 5));
-		break;
-	case 1:
-		delete_server(&c, &f->service[service], server, port);
-		flows_commit(f, &c);
-		flows_advance(f, 1 + rng_below(&f->rng, 8));
-		put_server(&c, &f->service[service], server, port, 1, FLOW_UP);
-		flows_commit(f, &c);
-		break;
-	case 2: {
-		const unsigned way = rng_below(&f->rng, 3);
-		flows_reopen(f, 1 + rng_below(&f->rng, 2), way == 2 ? TICKET : 0, way == 0);
-		break;
-	}
-	default:
-		flows_advance(f, 1 + rng_below(&f->rng, 40));
-	}
-	drain(f);
-	flows_advance(f, 3); /* the sweep has counted what was found or got a limit */
-	drain(f);
-	check_sum(f);
-}
-
-static void whatever_happens(void **state)
-{
-	struct flows *f = *state;
-	static struct flow flow[MANY];
-	uint64_t most = 0;
-	for (unsigned n = 0; n < MANY; n++) {
-		const struct service_key *key = &f->service[n % FLOW_SERVICES];
-		struct sy_addr client =
-		        harness_addr(n % FLOW_SERVICES / 2 ? "2001:db8:c::1" : "198.18.0.1");
-		client.b[15] = (uint8_t)(1 + n / 4 % 2);
-		flow[n] = (struct flow){.client = {client, key->vip, htons((uint16_t)(1000 + n)),
-		                                   key->vport, key->proto}};
-	}
-	for (unsigned n = 0; n < STEPS; n++) {
-		step_flow(f, &flow[rng_below(&f->rng, MANY)]);
-		if (n % 16 == 0)
-			drain(f);
-		if (n % 200 == 199)
-			step_control(f);
-		check(f);
-		if (n % 200 == 100) {
-			uint64_t sum = client_counts_sum(f->harness.b->client_counts);
-			most = sum > most ? sum : most;
-		}
-	}
-	drain(f);
-	assert_true(most > 2 * LIMIT); /* of several clients */
-	assert_true(dropped(f) > 0);
-	flows_advance(f, 1000);
-	check(f);
-	assert_int_equal(client_counts_sum(f->harness.b->client_counts), 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, flows_teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, client_sessions_setup, flows_teardown)
 
 int main(void)
 {
@@ -592,7 +453,6 @@ int main(void)
 	        TEST(a_network_is_a_client),
 	        TEST(restarts_and_limits),
 	        TEST(limits_that_cannot_be),
-	        TEST(whatever_happens),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 #include "../emit.h"
 #include "../stack.h"
 
+#include "acceptability_model.h"
 #include "random.h"
 #include "script.h"
 
@@ -35,8 +36,6 @@ enum variant {
 	VARIANTS = 128,
 };
 
-enum answer { NOTHING, ACKNOWLEDGED, RESET, ACCEPTED };
-
 static const char *const answer_name[] = {"nothing", "an ACK", "a reset", "acceptance"};
 
 static struct world {
@@ -51,13 +50,6 @@ static struct world {
 } w;
 
 /* ---- the peer -------------------------------------------------------------------------------- */
-
-struct sent_segment {
-	uint32_t seq, ack, len, time;
-	uint16_t window;
-	uint8_t flags;
-	bool timestamps;
-};
 
 static void peer_sends(const struct sent_segment *in)
 {
@@ -270,112 +262,6 @@ static void reach(enum sy_stack_state state, bool passive)
 	assert_int_equal(w.c->state, state);
 }
 
-/* ---- the model ------------------------------------------------------------------------------- */
-
-static bool lies_between(uint32_t from, uint32_t at, uint32_t to)
-{
-	return at - from <= to - from;
-}
-
-static bool is_after(uint32_t a, uint32_t b)
-{
-	return (int32_t)(a - b) > 0;
-}
-
-/* RFC 9293 3.10.7.3. */
-static enum answer model_syn_sent(const struct sent_segment *in)
-{
-	if (in->flags & SY_TCP_ACK && in->ack != w.c->snd_nxt)
-		return in->flags & SY_TCP_RST ? NOTHING : RESET;
-	if (in->flags & SY_TCP_RST)
-		return in->flags & SY_TCP_ACK ? ACCEPTED : NOTHING;
-	return in->flags & SY_TCP_SYN ? ACCEPTED : NOTHING;
-}
-
-/* RFC 9293 3.4's table; at RCV.NXT a segment is looked at whatever the window is. */
-static bool model_in_window(uint32_t seq, uint32_t span)
-{
-	uint32_t next = w.c->rcv_nxt, edge = w.c->rcv_edge;
-
-	if (seq == next)
-		return true;
-	if (span == 0)
-		return lies_between(next, seq, edge);
-	return edge != next &&
-	       (lies_between(next, seq, edge - 1) || lies_between(next, seq + span - 1, edge - 1));
-}
-
-static bool model_acks(const struct sent_segment *in)
-{
-	return in->flags & SY_TCP_ACK &&
-	       lies_between(w.c->snd_una - w.c->snd_wnd_max, in->ack, w.c->snd_nxt);
-}
-
-/* What is outside of the window, and not for nothing there: section by section. */
-static bool model_excepted(const struct sent_segment *in, uint32_t span)
-{
-	uint32_t state = w.c->state;
-
-	/* RFC 9293 3.10.7.4: a retransmitted SYN, in SYN-RECEIVED. */
-	if (state == SY_STACK_SYN_RECEIVED && in->flags & SY_TCP_SYN && in->seq == w.peer_next - 1)
-		return true;
-	if (in->flags & (SY_TCP_RST | SY_TCP_SYN))
-		return false;
-	/* A retransmitted FIN, in TIME-WAIT. */
-	if (state == SY_STACK_TIME_WAIT && in->flags & SY_TCP_FIN && in->seq + span == w.peer_next)
-		return model_acks(in);
-	/* A keepalive probe, or an acknowledgement beside a probe's byte (docs/design/0036). */
-	if (in->seq + 1 == w.c->rcv_nxt && in->len <= 1 && !(in->flags & SY_TCP_FIN))
-		return model_acks(in) ||
-		       (w.c->flags & C_PROBED && span == 0 && in->ack == w.c->snd_nxt + 1);
-	return false;
-}
-
-static bool model_opens_anew(const struct sent_segment *in) /* RFC 6191 2 */
-{
-	if (w.c->state != SY_STACK_TIME_WAIT ||
-	    (in->flags & (SY_TCP_SYN | SY_TCP_ACK | SY_TCP_RST)) != SY_TCP_SYN)
-		return false;
-	if (w.c->flags & C_TIMESTAMPS && in->timestamps && in->time != w.c->ts_recent)
-		return is_after(in->time, w.c->ts_recent);
-	return is_after(in->seq, w.c->rcv_nxt);
-}
-
-/* RFC 9293 3.10.7.4, RFC 7323 5.3, RFC 5961. */
-static enum answer model(const struct sent_segment *in)
-{
-	uint32_t span = in->len + !!(in->flags & SY_TCP_SYN) + !!(in->flags & SY_TCP_FIN);
-	const struct connection *c = w.c;
-
-	if (c->state == SY_STACK_SYN_SENT)
-		return model_syn_sent(in);
-	if (model_opens_anew(in))
-		return ACCEPTED;
-	if (c->flags & C_TIMESTAMPS && !(in->flags & SY_TCP_RST)) {
-		if (!in->timestamps)
-			return NOTHING;
-		if (is_after(c->ts_recent, in->time))
-			return ACKNOWLEDGED;
-	}
-	if (model_excepted(in, span))
-		return ACCEPTED;
-	if (!model_in_window(in->seq, span))
-		return in->flags & SY_TCP_RST ? NOTHING : ACKNOWLEDGED;
-	if (in->flags & SY_TCP_RST)
-		return in->seq == c->rcv_nxt ? ACCEPTED : ACKNOWLEDGED;
-	if (in->flags & SY_TCP_SYN)
-		return ACKNOWLEDGED;
-	if (!(in->flags & SY_TCP_ACK))
-		return NOTHING;
-	if (c->flags & C_PROBED && in->ack == c->snd_nxt + 1)
-		return ACCEPTED;
-	if (!model_acks(in))
-		return ACKNOWLEDGED;
-	if (c->state == SY_STACK_SYN_RECEIVED && in->ack != c->snd_nxt)
-		return RESET;
-	return ACCEPTED;
-}
-
 /* ---- all that may change --------------------------------------------------------------------- */
 
 #define CELLS 64
@@ -519,7 +405,7 @@ static void compare(const struct sent_segment *in, struct image *now, struct ima
 static bool one(const struct sent_segment *in)
 {
 	static struct image before, acknowledged, now;
-	enum answer due = model(in), got;
+	enum answer due = model(w.c, in, w.peer_next), got;
 	uint64_t limited;
 	unsigned count;
 
