@@ -37,16 +37,9 @@ int direct_setup(void **state)
 
 int direct_teardown(void **state)
 {
-	struct sy_error err = {0};
-
 	sy_director_close(director);
 	director = NULL;
-	netns_enter(near_ns);
-	if (sy_kernel_cleanup(NULL, NULL, &err))
-		print_error("%s\n", err.text);
-	close(near_ns);
-	close(far_ns);
-	return err.code;
+	return netns_cleanup(near_ns, far_ns);
 }
 
 void director_start(enum sy_director_mode mode)
@@ -227,6 +220,21 @@ void steer(const char *text, bool on)
 	struct sy_addr addr = addr_of(text);
 
 	assert_int_equal(sy_director_steer(director, &addr, on), 0);
+}
+
+void director_settle(void)
+{
+	struct sy_director_stats before;
+
+	steer(VIP4, true);
+	assert_int_equal(sy_director_settle(director), 0);
+	before = stats();
+	far_send(VIP4);
+	await_more(dropped_no_socket, before);
+	before = stats();
+	far_send(VIP6);
+	await_more(passed, before);
+	assert_int_equal(stats().dropped_no_socket, before.dropped_no_socket);
 }
 
 static bool pinned_link(struct bpf_link_info *info)

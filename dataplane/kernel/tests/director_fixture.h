@@ -20,6 +20,8 @@ void director_start(enum sy_director_mode mode);
 void director_stop(void);
 struct sy_director_stats stats(void);
 void steer(const char *text, bool on);
+/* Steers VIP4 and settles: only its packets are steered, to no socket, and those of VIP6 pass. */
+void director_settle(void);
 /* Id of the link that is pinned for near0; 0: none. */
 uint32_t pinned_link_id(void);
 /* Id of its program. */

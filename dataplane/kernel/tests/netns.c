@@ -26,6 +26,18 @@ void netns_enter(int ns)
 	assert_int_equal(setns(ns, CLONE_NEWNET), 0);
 }
 
+int netns_cleanup(int here, int there)
+{
+	struct sy_error err = {0};
+
+	netns_enter(here);
+	if (sy_kernel_cleanup(NULL, NULL, &err))
+		print_error("%s\n", err.text);
+	close(here);
+	close(there);
+	return err.code;
+}
+
 static int sh_run(const char *fmt, va_list args)
 {
 	char command[2048];

@@ -21,6 +21,9 @@
  */
 int netns_new(void);
 void netns_enter(int ns);
+/* Removes what the test has left in the kernel of `here`, and closes both. Returns 0 or an error.
+ */
+int netns_cleanup(int here, int there);
 /* Runs a shell command in the thread's namespace; if it fails, the test fails. */
 void sh(const char *fmt, ...) SY_PRINTF(1, 2);
 /* True if the command succeeds. */

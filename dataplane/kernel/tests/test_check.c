@@ -59,15 +59,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	struct sy_error err;
-
 	sy_claims_close(*state);
-	netns_enter(here);
-	if (sy_kernel_cleanup(NULL, NULL, &err))
-		print_error("cleanup: %s\n", err.text);
-	close(here);
-	close(there);
-	return 0;
+	return netns_cleanup(here, there);
 }
 
 static struct sy_checks *checks_begin(void)

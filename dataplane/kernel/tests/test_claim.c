@@ -33,16 +33,9 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	struct sy_error err = {0};
-
 	sy_claims_close(claims);
 	claims = NULL;
-	netns_enter(near_ns);
-	if (sy_kernel_cleanup(NULL, NULL, &err))
-		print_error("%s\n", err.text);
-	close(near_ns);
-	close(far_ns);
-	return err.code;
+	return netns_cleanup(near_ns, far_ns);
 }
 
 static void claims_start(void)

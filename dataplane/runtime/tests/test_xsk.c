@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "echo.h"
+#include "veth_peer.h"
 
 #define DATAGRAMS 2000 /* per family */
 #define SOCKETS   16   /* source ports: slots of both workers */
@@ -93,68 +94,17 @@ static void client_main(int ready, int go)
 
 /* ---- client and forwarder together ----------------------------------------------------------- */
 
-struct lab {
-	pid_t client; /* 0: none */
-	int ready, go;
+static struct lab {
+	struct veth_peer client;
 	struct sy_runtime *rt;
-};
-
-static struct lab lab;
-
-static void lab_await(void)
-{
-	char byte;
-	assert_int_equal(read(lab.ready, &byte, 1), 1);
-}
-
-static void lab_go(void)
-{
-	char byte = 0;
-	assert_int_equal(write(lab.go, &byte, 1), 1);
-}
-
-static void lab_open(unsigned queues)
-{
-	int ready[2], go[2];
-	char text[300];
-	assert_int_equal(pipe(ready), 0);
-	assert_int_equal(pipe(go), 0);
-	lab.ready = ready[0];
-	lab.go = go[1];
-	lab.client = fork();
-	if (!lab.client) {
-		close(go[1]); /* or the client would never see the close */
-		client_main(ready[1], go[0]);
-	}
-	assert_true(lab.client > 0);
-	close(ready[1]);
-	close(go[0]);
-	lab_await();
-	snprintf(text, sizeof(text),
-	         "ip link add syrt0 numrxqueues %u numtxqueues %u type veth peer name syrt1 "
-	         "numrxqueues %u numtxqueues %u netns %d && ip addr add 10.77.0.1/24 dev syrt0 && "
-	         "ip addr add 2001:db8:77::1/64 dev syrt0 nodad && ip link set syrt0 up",
-	         queues, queues, queues, queues, (int)lab.client);
-	assert_int_equal(system(text), 0);
-	lab_go();
-	lab_await();
-}
+} lab;
 
 /* After every test, passed or failed. */
 static int lab_close(void **state)
 {
-	int status = 0;
 	sy_runtime_close(lab.rt);
-	if (lab.client) {
-		int rc = system("ip link del syrt0");
-		close(lab.go);
-		close(lab.ready);
-		if (rc)
-			kill(lab.client, SIGKILL);
-		waitpid(lab.client, &status, 0);
-	}
-	lab = (struct lab){0};
-	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -1;
+	lab.rt = NULL;
+	return veth_peer_close(&lab.client);
 }
 
 static uint64_t cpu_us(void)
@@ -280,7 +230,7 @@ static void echo(unsigned workers, unsigned queues, unsigned ring, bool after_ki
 	struct sy_runtime_options o;
 	struct sy_error err = {0};
 	uint64_t deadline = sy_clock_ns() + 4 * WAIT_NS;
-	lab_open(queues);
+	veth_peer_open(&lab.client, "syrt0", "syrt1", queues, client_main);
 	options_init(&o, workers);
 	o.kernel = true;
 	o.mbufs = 0;
@@ -304,12 +254,12 @@ static void echo(unsigned workers, unsigned queues, unsigned ring, bool after_ki
 		runtime_poll(rt, deadline);
 	sy_address_settle(rt);
 	assert_int_equal(sy_runtime_start(rt, &err), 0);
-	lab_go();
+	veth_peer_go(&lab.client);
 	client_unblock(rt, deadline);
-	struct pollfd done = {.fd = lab.ready, .events = POLLIN};
+	struct pollfd done = {.fd = lab.client.ready, .events = POLLIN};
 	while (!poll(&done, 1, 0))
 		runtime_poll(rt, deadline);
-	lab_await();
+	veth_peer_await(&lab.client);
 	assert_int_equal(echo_wrong_worker, 0);
 
 	struct sy_port_stats stats;
@@ -374,7 +324,7 @@ static void test_inherited_device(void **state)
 	struct sy_runtime_options o;
 	struct sy_error err = {0};
 	struct sy_addr client = addr("10.77.0.2");
-	lab_open(1);
+	veth_peer_open(&lab.client, "syrt0", "syrt1", 1, client_main);
 	options_init(&o, 1);
 	o.kernel = true;
 	o.inherit = true;
@@ -391,11 +341,11 @@ static void test_inherited_device(void **state)
 	if (sy_runtime_bind(lab.rt, &err) || sy_runtime_start(lab.rt, &err))
 		fail_msg("%s", err.text);
 	assert_string_equal(lab.rt->port[0]->backend, "ethdev net_af_packet");
-	kill(lab.client, SIGKILL); /* the client would wait for echoes */
-	waitpid(lab.client, NULL, 0);
-	lab.client = 0;
-	close(lab.go);
-	close(lab.ready);
+	kill(lab.client.pid, SIGKILL); /* the client would wait for echoes */
+	waitpid(lab.client.pid, NULL, 0);
+	lab.client.pid = 0;
+	close(lab.client.go);
+	close(lab.client.ready);
 }
 
 static void report(void *ctx, const char *text)

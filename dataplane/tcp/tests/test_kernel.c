@@ -26,6 +26,7 @@
 
 #include "runtime_fixture.h"
 #include "sy_stack_port.h"
+#include "veth_peer.h"
 
 #define SERVER_V4 "10.77.0.100"
 #define SERVER_V6 "2001:db8:77::100"
@@ -292,73 +293,22 @@ static void serve(struct sy_stack *s, unsigned worker, uint64_t now, void *ctx)
 
 /* ---- both together --------------------------------------------------------------------------- */
 
-struct lab {
-	pid_t kernel; /* 0: none */
-	int ready, go;
+static struct lab {
+	struct veth_peer kernel;
 	struct sy_runtime *rt;
 	struct sy_stack_port *port;
-};
-
-static struct lab lab;
-
-static void lab_await(void)
-{
-	char byte;
-	assert_int_equal(read(lab.ready, &byte, 1), 1);
-}
-
-static void lab_go(void)
-{
-	char byte = 0;
-	assert_int_equal(write(lab.go, &byte, 1), 1);
-}
-
-static void lab_open(unsigned queues)
-{
-	int ready[2], go[2];
-	char text[400];
-
-	assert_int_equal(pipe(ready), 0);
-	assert_int_equal(pipe(go), 0);
-	lab = (struct lab){.ready = ready[0], .go = go[1]};
-	lab.kernel = fork();
-	if (!lab.kernel) {
-		close(go[1]); /* or it would never see the close */
-		kernel_main(ready[1], go[0]);
-	}
-	assert_true(lab.kernel > 0);
-	close(ready[1]);
-	close(go[0]);
-	lab_await();
-	snprintf(text, sizeof(text),
-	         "ip link add sytcp0 numrxqueues %u numtxqueues %u type veth peer name sytcp1 "
-	         "numrxqueues %u numtxqueues %u netns %d && ip addr add 10.77.0.1/24 dev sytcp0 "
-	         "&& ip addr add 2001:db8:77::1/64 dev sytcp0 nodad && ip link set sytcp0 up",
-	         queues, queues, queues, queues, (int)lab.kernel);
-	assert_int_equal(system(text), 0);
-	lab_go();
-	lab_await();
-}
+} lab;
 
 /* After every test, passed or failed. */
 static int lab_close(void **state)
 {
-	int status = 0;
-
 	if (lab.rt)
 		workers_stop(lab.rt);
 	sy_stack_port_close(lab.port);
 	sy_runtime_close(lab.rt);
-	if (lab.kernel) {
-		int rc = system("ip link del sytcp0");
-		close(lab.go);
-		close(lab.ready);
-		if (rc)
-			kill(lab.kernel, SIGKILL);
-		waitpid(lab.kernel, &status, 0);
-	}
-	lab = (struct lab){0};
-	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -1;
+	lab.rt = NULL;
+	lab.port = NULL;
+	return veth_peer_close(&lab.kernel);
 }
 
 static void counters_print(unsigned workers)
@@ -383,7 +333,7 @@ static void conversation(unsigned workers, unsigned queues)
 	unsigned thanked;
 
 	memset(side, 0, sizeof(side));
-	lab_open(queues);
+	veth_peer_open(&lab.kernel, "sytcp0", "sytcp1", queues, kernel_main);
 	options_init(&o, workers);
 	o.kernel = true;
 	o.mbufs = 0;
@@ -404,15 +354,15 @@ static void conversation(unsigned workers, unsigned queues)
 		fail_msg("%s", err.text);
 	sy_address_settle(lab.rt);
 	assert_int_equal(sy_runtime_start(lab.rt, &err), 0);
-	lab_go();
-	struct pollfd done = {.fd = lab.ready, .events = POLLIN};
+	veth_peer_go(&lab.kernel);
+	struct pollfd done = {.fd = lab.kernel.ready, .events = POLLIN};
 	do {
 		runtime_poll(lab.rt, deadline);
 		thanked = 0;
 		for (unsigned i = 0; i < workers; i++)
 			thanked += __atomic_load_n(&side[i].thanked, __ATOMIC_RELAXED);
 	} while (!poll(&done, 1, 0) || thanked < workers * CALLS);
-	lab_await();
+	veth_peer_await(&lab.kernel);
 	workers_stop(lab.rt);
 	counters_print(workers);
 	uint64_t echoed = 0;
