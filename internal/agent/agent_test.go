@@ -137,6 +137,20 @@ func (l *lab) start() {
 	l.Cleanup(l.stop)
 }
 
+// expectUnchangedByRestart restarts the agent, which must send the forwarder nothing.
+func (l *lab) expectUnchangedByRestart() {
+	l.Helper()
+	commits := len(l.forwarder.Commits())
+	l.stop()
+	l.start()
+	if _, err := l.apply(""); err != nil {
+		l.Fatal(err)
+	}
+	if now := len(l.forwarder.Commits()); now != commits {
+		l.Errorf("the agent's restart changed the forwarder: %v", l.forwarder.Commits()[commits:])
+	}
+}
+
 func (l *lab) status() *pb.GetStatusResponse {
 	l.Helper()
 	response, err := l.client.GetStatus(l.Context(), connect.NewRequest(&pb.GetStatusRequest{}))
@@ -244,15 +258,7 @@ func TestDeathsOfForwarderAndAgent(t *testing.T) {
 	l.forwarder.AwaitState(vip, one, down)
 	l.forwarder.AwaitState(vip, two, down)
 
-	commits := len(l.forwarder.Commits())
-	l.stop()
-	l.start()
-	if _, err := l.apply(""); err != nil {
-		t.Fatal(err)
-	}
-	if now := len(l.forwarder.Commits()); now != commits {
-		t.Errorf("a restart of the agent changed the forwarder: %v", l.forwarder.Commits()[commits:])
-	}
+	l.expectUnchangedByRestart()
 }
 
 func TestReloads(t *testing.T) {

@@ -41,15 +41,7 @@ func TestDirectServersAreCheckedOnTheVIP(t *testing.T) {
 	}
 	l.place("10.1.0.22 on 10.0.0.80:80", web.Listener.Addr().String())
 	l.forwarder.AwaitState(vip, second, up)
-	commits := len(l.forwarder.Commits())
-	l.stop()
-	l.start()
-	if _, err := l.apply(""); err != nil {
-		t.Fatal(err)
-	}
-	if now := len(l.forwarder.Commits()); now != commits {
-		t.Errorf("the agent's restart changed the forwarder: %v", l.forwarder.Commits()[commits:])
-	}
+	l.expectUnchangedByRestart()
 }
 
 // If marks do not work, checks use the servers' own addresses, and the status says so.
