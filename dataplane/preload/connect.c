@@ -298,7 +298,7 @@ bool connect_is_due(int fd, const struct sockaddr *addr, socklen_t len)
 PRELOAD_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 {
 	struct sock *s = table_sock(fd);
-	bool known = s != NULL;
+	bool is_registered = s != NULL;
 	struct sy_stack_endpoint peer, local;
 	struct signals signals = {0};
 	int family = 0, rc;
@@ -318,7 +318,7 @@ PRELOAD_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 	s = table_sock(fd);
 	if (s) {
 		rc = s->id == SY_STACK_NONE ? -ENOTCONN : connect_repeat(s, fd, &signals);
-	} else if (known) { /* another thread has closed it */
+	} else if (is_registered) { /* another thread has closed it */
 		rc = -EBADF;
 	} else if (connect_is_ours(fd, &peer, &local)) {
 		rc = connect_prepare(fd, &peer.addr)

@@ -82,14 +82,14 @@ static int64_t receive_available(struct sock *s, const struct iovec *iov, size_t
 
 /* The same, after `got` bytes. Then the connection's error and its end are left to the next call:
  * 0. */
-static int64_t receive_more(struct sock *s, const struct iovec *iov, size_t count, size_t got,
+static int64_t receive_more(struct sock *s, const struct iovec *iov, size_t count, size_t received,
                             int flags)
 {
 	const uint32_t over = SY_STACK_ERROR | SY_STACK_HANG_UP | SY_STACK_PEER_DONE;
 
-	if (got && !sy_stack_unread(runner.stack, s->id))
+	if (received && !sy_stack_unread(runner.stack, s->id))
 		return sy_stack_ready(runner.stack, s->id) & over ? 0 : -EAGAIN;
-	return receive_available(s, iov, count, got, flags);
+	return receive_available(s, iov, count, received, flags);
 }
 
 /* recv() of no bytes returns the error that recv() of some would. */
@@ -125,12 +125,12 @@ static bool receiver_complete(struct handoff *h)
 	return r->bytes > 0;
 }
 
-static int receive_await(struct sock *s, struct receiver *r, int flags, size_t got,
+static int receive_await(struct sock *s, struct receiver *r, int flags, size_t received,
                          uint64_t deadline, struct signals *signals)
 {
 	const uint32_t events = EPOLLIN | EPOLLERR | EPOLLHUP;
 
-	if (got || flags & ~MSG_NOSIGNAL || runner.sorted)
+	if (received || flags & ~MSG_NOSIGNAL || runner.sorted)
 		return runner_await(s, events, -1, deadline, signals);
 	return runner_await_handoff(s, events, &r->handoff, deadline, signals);
 }
@@ -141,7 +141,7 @@ static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t co
 {
 	struct receiver r = {{receiver_complete, false}, s, iov, count, 0};
 	uint64_t deadline = timeout_deadline(s->options.receive_timeout_ns);
-	size_t want = 0, got = 0;
+	size_t total = 0, received = 0;
 
 	if (s->id == SY_STACK_NONE)
 		return -ENOTCONN;
@@ -150,33 +150,34 @@ static int64_t receive_locked(struct sock *s, const struct iovec *iov, size_t co
 	if (flags & MSG_OOB)
 		return -EINVAL; /* urgent data is in line */
 	for (size_t i = 0; i < count; i++)
-		want += iov[i].iov_len;
-	if (want == 0)
+		total += iov[i].iov_len;
+	if (total == 0)
 		return receive_nothing(s, flags);
 	for (;;) {
-		int64_t n = receive_more(s, iov, count, got, flags);
+		int64_t n = receive_more(s, iov, count, received, flags);
 		if (n == -EAGAIN && sy_clock_ns() - runner.now_ns > POLL_NS) {
 			runner_poll();
-			n = receive_more(s, iov, count, got, flags);
+			n = receive_more(s, iov, count, received, flags);
 		}
 		if (n > 0)
-			got += (size_t)n;
+			received += (size_t)n;
 		if (n == -ENOTCONN) /* the connection is opening */
 			n = -EAGAIN;
 		if (n == -EAGAIN && s->read_shut)
 			n = 0;
-		bool enough = got == want || (got && !(flags & MSG_WAITALL)) || flags & MSG_PEEK;
+		bool enough = received == total || (received && !(flags & MSG_WAITALL)) ||
+		              flags & MSG_PEEK;
 		if (n == 0 || (n > 0 && enough) || (n < 0 && n != -EAGAIN) ||
 		    !call_blocks(s, flags))
-			return got ? (int64_t)got : n;
-		int rc = receive_await(s, &r, flags, got, deadline, signals);
+			return received ? (int64_t)received : n;
+		int rc = receive_await(s, &r, flags, received, deadline, signals);
 		*locked = rc <= 0;
 		if (rc > 0)
 			return r.bytes;
 		if (!rc && s->id == SY_STACK_NONE) /* another thread has disconnected it */
 			rc = -ENOTCONN;
 		if (rc)
-			return got ? (int64_t)got : rc;
+			return received ? (int64_t)received : rc;
 	}
 }
 
@@ -204,7 +205,7 @@ static ssize_t receive(int fd, const struct iovec *iov, size_t count, int flags)
 }
 
 /* Checks a result of the kernel's: a relay's end of data may have been a reset. */
-static ssize_t received(int fd, ssize_t n, size_t len)
+static ssize_t kernel_result(int fd, ssize_t n, size_t len)
 {
 	int error;
 
@@ -220,7 +221,7 @@ PRELOAD_EXPORT ssize_t recv(int fd, void *bytes, size_t len, int flags)
 	struct iovec iov = {bytes, len};
 
 	return s ? receive(fd, &iov, 1, flags)
-	         : received(fd, REAL(recv)(fd, bytes, len, flags), len);
+	         : kernel_result(fd, REAL(recv)(fd, bytes, len, flags), len);
 }
 
 PRELOAD_EXPORT ssize_t recvfrom(int fd, void *bytes, size_t len, int flags, __SOCKADDR_ARG from,
@@ -230,7 +231,8 @@ PRELOAD_EXPORT ssize_t recvfrom(int fd, void *bytes, size_t len, int flags, __SO
 	struct iovec iov = {bytes, len};
 
 	if (!s)
-		return received(fd, REAL(recvfrom)(fd, bytes, len, flags, from, from_len), len);
+		return kernel_result(fd, REAL(recvfrom)(fd, bytes, len, flags, from, from_len),
+		                     len);
 	if (from_len)
 		*from_len = 0;
 	return receive(fd, &iov, 1, flags);
@@ -260,7 +262,7 @@ PRELOAD_EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 		ssize_t n = REAL(recvmsg)(fd, m, flags);
 		if (n >= 0 && m->msg_controllen)
 			rights_receive(m);
-		return n ? n : received(fd, n, m->msg_iovlen > 0 ? m->msg_iov->iov_len : 0);
+		return n ? n : kernel_result(fd, n, m->msg_iovlen > 0 ? m->msg_iov->iov_len : 0);
 	}
 	if (!is_user_memory(m))
 		return result(-EFAULT);
@@ -278,7 +280,7 @@ PRELOAD_EXPORT ssize_t read(int fd, void *bytes, size_t len)
 	struct iovec iov = {bytes, len};
 
 	if (!s)
-		return received(fd, REAL(read)(fd, bytes, len), len);
+		return kernel_result(fd, REAL(read)(fd, bytes, len), len);
 	return len ? receive(fd, &iov, 1, 0) : 0;
 }
 
@@ -288,7 +290,7 @@ PRELOAD_EXPORT ssize_t readv(int fd, const struct iovec *iov, int count)
 
 	if (!s) {
 		ssize_t n = REAL(readv)(fd, iov, count);
-		return n ? n : received(fd, n, count > 0 ? iov->iov_len : 0);
+		return n ? n : kernel_result(fd, n, count > 0 ? iov->iov_len : 0);
 	}
 	if ((unsigned)count > IOVEC_MAX)
 		return result(-EINVAL);

@@ -44,13 +44,13 @@ static int64_t send_locked(struct sock *s, const struct iovec *iov, size_t count
                            struct signals *signals)
 {
 	uint64_t deadline = timeout_deadline(s->options.send_timeout_ns);
-	size_t want = 0, done = 0;
+	size_t total = 0, done = 0;
 
 	if (s->id == SY_STACK_NONE || s->write_shut)
 		return -EPIPE;
 	for (size_t i = 0; i < count; i++)
-		want += iov[i].iov_len;
-	if (!iovec_is_mapped(iov, count, want)) {
+		total += iov[i].iov_len;
+	if (!iovec_is_mapped(iov, count, total)) {
 		int64_t n = send_available(s, NULL, 0, 0, flags);
 		return n < 0 ? n : -EFAULT;
 	}
@@ -60,7 +60,7 @@ static int64_t send_locked(struct sock *s, const struct iovec *iov, size_t count
 		if (n < 0 && n != -EAGAIN)
 			return done ? (int64_t)done : n;
 		done += n > 0 ? (size_t)n : 0;
-		if ((done == want && n >= 0) || !call_blocks(s, flags))
+		if ((done == total && n >= 0) || !call_blocks(s, flags))
 			return done ? (int64_t)done : n;
 		int rc = runner_await(s, EPOLLOUT | EPOLLERR | EPOLLHUP, -1, deadline, signals);
 		if (!rc && s->id == SY_STACK_NONE)

@@ -69,7 +69,7 @@ struct peer {
 	pid_t pid;
 	uid_t uid;             /* when it connected */
 	bool warned;           /* of a port to which it has no right */
-	bool known;            /* it has sent the secret */
+	bool authenticated;    /* it has sent the secret */
 	bool waits;            /* for a queue */
 	bool bound;            /* its stack gets packets */
 	bool stalled;          /* and its heartbeat is late */

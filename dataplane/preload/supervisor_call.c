@@ -207,13 +207,13 @@ static int call(struct message_request *q, struct message_answer *a)
 const struct message_answer *supervisor_config(void)
 {
 	struct message_request q = {.type = MESSAGE_CONFIG};
-	static bool asked;
+	static bool configured;
 	static uint64_t again_ns;
 
-	if (!asked && (again_ns == 0 || sy_clock_ns() >= again_ns)) {
-		asked = true; /* functions that it calls may call this one */
+	if (!configured && (again_ns == 0 || sy_clock_ns() >= again_ns)) {
+		configured = true; /* functions that it calls may call this one */
 		int rc = call(&q, &config);
-		asked = rc != -EUSERS;
+		configured = rc != -EUSERS;
 		again_ns = sy_clock_ns() + RETRY_NS;
 		if (rc)
 			config.addresses = 0;

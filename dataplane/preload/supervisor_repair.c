@@ -307,10 +307,10 @@ int repair_add(struct supervisor *sv, const struct peer *p, const struct message
 static bool name_is(const struct supervisor *sv, const struct sockaddr_storage *at,
                     const struct sy_addr *addr, uint16_t port)
 {
-	struct sockaddr_storage want;
-	socklen_t len = name_make(sv, addr, port, at->ss_family == AF_INET6, &want);
+	struct sockaddr_storage expected;
+	socklen_t len = name_make(sv, addr, port, at->ss_family == AF_INET6, &expected);
 
-	return memcmp(at, &want, len) == 0;
+	return memcmp(at, &expected, len) == 0;
 }
 
 /* Returns the connection whose ticket a process has accepted: that is the ticket's other end. */

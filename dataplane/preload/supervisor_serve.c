@@ -242,7 +242,7 @@ static void peer_serve(struct supervisor *sv, struct peer *p)
 		peer_end(sv, p);
 		return;
 	}
-	p->known = true;
+	p->authenticated = true;
 	p->request = ++requests;
 	rc = request_do(sv, p, &r, &attached);
 	if (r.fd >= 0)
@@ -288,7 +288,7 @@ static int process_open(int fd, pid_t pid)
  * has not sent the secret. */
 static bool peer_is_dispensable(const struct peer *p)
 {
-	return !p->known || (p->worker < 0 && p->ports == 0);
+	return !p->authenticated || (p->worker < 0 && p->ports == 0);
 }
 
 static struct peer *peer_free(void)
@@ -351,7 +351,7 @@ static void peer_accept(struct supervisor *sv)
 	}
 	p->fd = fd;
 	p->process = process;
-	p->known = p->waits = p->warned = false;
+	p->authenticated = p->waits = p->warned = false;
 	p->worker = p->registry = p->packets.memory = p->packets.large = -1;
 	p->pid = sender.pid;
 	p->request = ++requests;

@@ -40,8 +40,8 @@ func isBehind(sharers []Sharer) bool {
 	return slices.ContainsFunc(sharers, func(s Sharer) bool { return s.Behind })
 }
 
-// heirOf returns the ID of a request for which the VIP's route stays; empty: there is none.
-func heirOf(sharers []Sharer) string {
+// successorOf returns the ID of a request for which the VIP's route stays; empty: there is none.
+func successorOf(sharers []Sharer) string {
 	for _, s := range sharers {
 		if s.hasRoute() {
 			return s.ID

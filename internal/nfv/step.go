@@ -235,9 +235,9 @@ func (r *Record) withdraw(w World) {
 		r.enter(pb.State_STATE_REMOVED, w.Now(), "deleted before it had a route")
 		return
 	}
-	if heir := heirOf(w.Sharers()); heir != "" {
+	if successor := successorOf(w.Sharers()); successor != "" {
 		r.Forwarder, r.Leaving, r.Route = "", "", nil
-		r.enter(pb.State_STATE_REMOVED, w.Now(), "deleted; the route stays: the request "+heir+" has the VIP")
+		r.enter(pb.State_STATE_REMOVED, w.Now(), "deleted; the route stays: the request "+successor+" has the VIP")
 		return
 	}
 	if r.State == pb.State_STATE_CONFIGURING && r.Leaving != "" { // it was moving to a forwarder that has not confirmed it
@@ -258,7 +258,7 @@ func (r *Record) fail(w World, why string) {
 	r.Error, r.Forwarder, r.Leaving = why, "", ""
 	switch {
 	case r.Route == nil:
-	case heirOf(w.Sharers()) != "":
+	case successorOf(w.Sharers()) != "":
 		r.Route = nil // the other request's
 	default:
 		r.unroute()

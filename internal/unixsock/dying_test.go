@@ -23,9 +23,9 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			os.Exit(1)
 		}
-		heir := exec.Command("sleep", "0.5")
-		heir.ExtraFiles = []*os.File{file}
-		if heir.Start() != nil {
+		successor := exec.Command("sleep", "0.5")
+		successor.ExtraFiles = []*os.File{file}
+		if successor.Start() != nil {
 			os.Exit(1)
 		}
 		os.Stdout.WriteString("ready")

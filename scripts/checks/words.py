@@ -17,6 +17,7 @@ SOURCES = ("*.c", "*.h", "*.go", "*.py", "meson.build", "*.md", "docs/man/*")
 RETIRED = {
     "admit admits admitted": "accept; check (an access list)",
     "desk desks": "work queue",
+    "heir heirs": "successor",
     "keeper keepers": "supervisor",
     "mend mends": "fix",
     "nobody somebody": "no thread, another process, …",

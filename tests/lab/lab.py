@@ -121,9 +121,9 @@ class Lab:
     def succeed(self, process, pid):
         """Registers process `pid`, started by one of the lab's processes, as that process's
         successor."""
-        heir = process.successor(pid)
-        self.processes.append(heir)
-        return heir
+        successor = process.successor(pid)
+        self.processes.append(successor)
+        return successor
 
     def check_programs(self):
         """Fails if Steelyard's forwarder or agent crashed, or a sanitizer reported an error in

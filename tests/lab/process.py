@@ -137,9 +137,9 @@ class Process:
     def successor(self, pid):
         """Returns the process that replaces this one, once this one has ended."""
         self.wait()
-        heir = copy.copy(self)
-        heir.child = Orphan(pid)
-        return heir
+        successor = copy.copy(self)
+        successor.child = Orphan(pid)
+        return successor
 
     def describe(self):
         status = self.child.poll()

@@ -22,9 +22,9 @@ static int lock_open(void)
 	return fd;
 }
 
-/* Starts a child that locks the file. With `heir`, another process keeps the lock for 0.3 s after
- * the child's end: the child is then a zombie whose files are not closed yet. */
-static pid_t holder_start(bool heir)
+/* Starts a child that locks the file. With `successor`, another process keeps the lock for 0.3 s
+ * after the child's end: the child is then a zombie whose files are not closed yet. */
+static pid_t holder_start(bool successor)
 {
 	int ready[2];
 	char byte;
@@ -34,11 +34,11 @@ static pid_t holder_start(bool heir)
 		int fd = open(path, O_RDWR);
 		if (fd < 0 || flock(fd, LOCK_EX) != 0)
 			_exit(1);
-		if (heir && fork() == 0) {
+		if (successor && fork() == 0) {
 			usleep(300000);
 			_exit(0);
 		}
-		if (write(ready[1], "", 1) != 1 || heir)
+		if (write(ready[1], "", 1) != 1 || successor)
 			_exit(0);
 		pause();
 		_exit(0);
