@@ -167,8 +167,7 @@ static void leave_undo(struct leave *l)
 		return;
 	signals_leave(false);
 	if (l->channel >= 0) {
-		supervisor_move(); /* before the successor exits: the supervisor frees an ended
-		                      worker's queues */
+		supervisor_move(); /* first: the supervisor frees an ended worker's queues */
 		REAL(send)(l->channel, &byte, sizeof(byte), MSG_NOSIGNAL);
 		REAL(close)(l->channel);
 	}

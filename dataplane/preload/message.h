@@ -29,18 +29,15 @@ enum message_type {
 	MESSAGE_CONFIG = 1, /* returns what is served */
 	MESSAGE_START,      /* allocates queues to a worker: the answer carries their descriptors */
 	MESSAGE_BOUND,      /* the rings are filled: steer packets to them */
-	MESSAGE_LISTEN, /* the process listens at this port. Carries the listening socket, without
-	                   which there is no right to the port */
+	MESSAGE_LISTEN,     /* the process listens at this port: carries its socket, as proof */
 	MESSAGE_UNLISTEN,
 	MESSAGE_YIELD,     /* the program does not accept pending connections */
 	MESSAGE_HEARTBEAT, /* the stack runs, every MESSAGE_HEARTBEAT_MS. No answer */
-	MESSAGE_MOVE, /* the sending process continues with the stack of the one that has connected
-	               */
+	MESSAGE_MOVE,      /* the sender continues the stack of the connected process */
 	MESSAGE_EXPORT, /* Linux's TCP continues a connection that no thread has accepted. Its local
 	                   address and port are the request's; struct message_connection and its
 	                   bytes follow */
-	MESSAGE_REDEEM, /* exchanges an accepted ticket, which it carries, for the connection of the
-	                   ticket */
+	MESSAGE_REDEEM, /* exchanges the ticket that it carries for its connection */
 };
 
 /* Which connections children of fork() get (docs/design/0062-relays.md). */

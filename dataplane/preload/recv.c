@@ -7,9 +7,8 @@
 #include "iovec.h"
 #include "real.h"
 
-#define POLL_NS                                                                                    \
-	(100 * (uint64_t)1000) /* how often a call of a non-blocking loop polls for packets */
-#define PEEK_VECTORS 256       /* parts of the unread bytes, for MSG_PEEK */
+#define POLL_NS      (100 * (uint64_t)1000) /* how often a non-blocking loop polls */
+#define PEEK_VECTORS 256                    /* parts of the unread bytes, for MSG_PEEK */
 
 /* Copies unread bytes without consuming them. With MSG_TRUNC it only counts them. */
 static int64_t peek(const struct sock *s, const struct iovec *to, size_t count, int flags)

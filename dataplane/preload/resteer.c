@@ -27,8 +27,7 @@ static struct {
 
 struct header {
 	uint16_t first;   /* the worker that received it from its queue */
-	uint16_t retired; /* 1: a worker has just ended its listener: Linux may have the connection
-	                     by now, so it gets no reset */
+	uint16_t retired; /* 1: Linux may have the connection by now: no reset */
 };
 
 void resteer_open(const struct message_answer *c, int inbox, const int *outbox)

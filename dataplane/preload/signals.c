@@ -5,8 +5,8 @@
  * go unnoticed, and the call would sleep on. So a call blocks signals from its first sleep to its
  * end, and its sleeps unblock them.
  *
- *     call ─▶ check ─▶ nothing ─▶ block ─▶ sleep ─▶ check ─▶ pending? ─▶ sleep … ─▶ restore ─▶
- * return unblocked         unblocked   unblocked
+ *     call ─▶ check ─▶ nothing ─▶ block ─▶ sleep ─▶ check ─▶ pending? ─▶ sleep … ─▶ restore
+ *                                        unblocked          unblocked  unblocked
  *
  * A handler that runs before the first sleep has run before the call, as far as the program can
  * tell. A call that need not sleep blocks nothing.

@@ -3,10 +3,9 @@
  * Connections of the stack that become Linux's, for a process of the program to accept
  * (docs/design/0067-reload-without-a-gap.md).
  *
- *     EXPORT ─▶ a socket of Linux's by TCP_REPAIR ────────────────────────────────┐
- *               └▶ a ticket: a connection from a loopback address to that port    │
- *                  └▶ Linux's accept queue ─▶ a process accepts it ─▶ REDEEM ─────┴▶ gets the
- * socket
+ *     EXPORT ─▶ a socket of Linux's by TCP_REPAIR ─────────────────────────────┐
+ *               └▶ a ticket: a connection from a loopback address to that port │
+ *                  └▶ Linux's accept queue ─▶ accept() ─▶ REDEEM ──────────────┴▶ gets the socket
  *
  * Linux's accept queue chooses the process and wakes it. A ticket that ends before a process has
  * redeemed it is renewed: the process that had accepted it has ended, or its listener.

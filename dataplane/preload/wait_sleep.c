@@ -84,8 +84,7 @@ int wait_sleep(struct wait *wait, struct pollfd *p, nfds_t count, uint64_t deadl
 	bool again = signals->blocked;
 	int cancel, rc;
 	if (left > 0 && !parks)
-		signals_block(signals); /* with the lock: another thread may complete the call
-		                           afterwards */
+		signals_block(signals); /* afterwards the call may be complete */
 	while (parks && !sem_trywait(&w->sem))
 		;
 	signals_sleep();

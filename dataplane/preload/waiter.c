@@ -3,9 +3,8 @@
  * Waiting threads, which sleep without the lock (docs/design/0057-waking-threads.md).
  *
  *     packets, timer ─▶ wakeup.c ───┐ the leader's only
- *     another thread ─▶ waiter.fd ─▶├─▶ ppoll() of a thread that waits for descriptors, or leads
- *                    └▶ waiter.sem ─▶ sem_wait() of a thread that waits for sockets of the stack
- * only
+ *     another thread ─▶ waiter.fd ─▶├─▶ ppoll(): the thread waits for descriptors, or leads
+ *                    └▶ waiter.sem ─▶ sem_wait(): it waits for sockets of the stack only
  *
  * A waiter belongs to one thread. The thread registers it with the objects it waits for before it
  * releases the lock, so an event between that and the sleep is not lost: the lock orders both. One
@@ -22,9 +21,8 @@
 #include "waiter.h"
 #include "wakeup.h"
 
-#define QUICK_NS                                                                                   \
-	(100 * (uint64_t)1000) /* a thread that was away for less time will probably be again */
-#define QUICK_MAX 16           /* returns that count */
+#define QUICK_NS  (100 * (uint64_t)1000) /* a shorter absence will probably repeat */
+#define QUICK_MAX 16                     /* returns that count */
 #define QUICK_MIN 12
 
 static pthread_key_t key;
@@ -89,7 +87,6 @@ static void post_queue(struct waiter *w)
 	waiters.posts = w;
 }
 
-/* One that sleeps already is woken, to sleep at the gate. */
 void waiter_lead(struct waiter *w)
 {
 	if (waiters.leader && waiters.leader->leads)
@@ -126,7 +123,6 @@ void waiter_set_awake(struct waiter *w)
 	w->waking = w->asleep = w->leads = false;
 }
 
-/* Its call waits no longer. returns: to the program, for as long as before. */
 void waiter_end(struct waiter *w, bool returns)
 {
 	if (!w->entered)

@@ -22,8 +22,7 @@ struct waiter {
 	bool lit;         /* `fd` is readable, or about to be */
 	bool asleep;      /* its thread has released the lock to sleep */
 	bool parked;      /* at `sem` */
-	bool interrupted; /* at `sem`, by a handler that has not returned; after longjmp() it never
-	                     does */
+	bool interrupted; /* at `sem`, by a handler that runs, or has left by longjmp() */
 	bool leads;       /* sleeps as the leader */
 	bool posted;      /* an event has come since its last check */
 	bool queued;      /* in `posts` */

@@ -5,8 +5,7 @@
  *     packets: first queue ─────────────────────────────┐
  *     packets: other queues, inbox ──┐                  ├─▶ the leader's ppoll()
  *     the supervisor, the timer ─────┴─▶ rest ──────────┤
- *                                                       └─▶ all ─▶ the program's nested epoll
- *                                                                  instances
+ *                                                       └─▶ all ─▶ nested epoll instances
  *
  * The watchdog: a leader that returns to the program for some microseconds has no successor,
  * because a new leader would cost a system call or a thread switch for each request. If no thread
