@@ -34,7 +34,7 @@ static inline int iovec_check(const struct iovec *iov, size_t count)
 	return 0;
 }
 
-/* Returns whether the program can have memory for so many bytes. A part without bytes may be
+/* Returns whether the program can have memory for the bytes. A part without bytes may be
  * anywhere. */
 static inline bool iovec_is_mapped(const struct iovec *iov, size_t count, size_t bytes)
 {

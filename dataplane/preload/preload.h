@@ -293,7 +293,7 @@ int wakeup_open(const int *fd, unsigned count);
 int wakeup_fd(void);
 void wakeup_remove(int fd);
 void wakeup_close(void);
-/* Run by the helper thread, without the lock: sleeps for so long, or until a leader has returned to
+/* Run by the helper thread, without the lock: sleeps for `ns`, or until a leader has returned to
  * the program. */
 void watchdog_sleep(uint64_t ns);
 /* Run by the helper thread, without the lock: returns whether watchdog_check() is due. */

@@ -267,14 +267,14 @@ int relay_option_get(int fd, int level, int name, void *value, socklen_t *len)
 	return 0;
 }
 
-/* The kernel has reported the end of data: did the peer end it, or reset the connection? */
-static bool confined;
+static bool confined; /* a filter of system calls may forbid requests */
 
 void relay_confine(void)
 {
 	confined = true;
 }
 
+/* Called when the kernel has reported the end of data: the peer may have reset the connection. */
 int relay_error(int fd)
 {
 	struct relay_request q = {.type = RELAY_ERROR};
