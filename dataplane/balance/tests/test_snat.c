@@ -1,161 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* SNAT: inside hosts reach remote hosts through a pool; TCP, UDP and echo, both families. */
-#include <arpa/inet.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <rte_hash.h>
-
-#include <cmocka.h>
-
-#include "flows.h"
 #include "snat.h"
-
-#define KINDS  6 /* TCP, UDP and echo over IPv4, then over IPv6 */
-#define TICKET 0x1234
-
-static const char *const network_text[2] = {"10.3.0.0", "2001:db8:d::"};
-static const uint32_t network_bits[2] = {24, 64};
-static const char *const pool_text[2][2] = {{"192.0.2.50", "192.0.2.51"},
-                                            {"2001:db8:a::50", "2001:db8:a::51"}};
-static const char *const inside_text[2] = {"10.3.0.1", "2001:db8:d::1"};
-static const char *const remote_text[2] = {"198.18.0.9", "2001:db8:c::9"};
-static const char *const rule_name[2] = {"out4", "out6"};
-
-static void put_rules(struct changes *c, unsigned pools)
-{
-	for (unsigned f = 0; f < 2; f++)
-		put_snat(c, rule_name[f], network_text[f], network_bits[f], pool_text[f], pools);
-}
-
-static int setup(void **state)
-{
-	struct changes c = {0};
-	int rc = flows_setup(state);
-	put_rules(&c, 2);
-	flows_commit(*state, &c);
-	return rc;
-}
-
-/* A flow as both sides see it; an echo's id is in the port fields. */
-struct talk {
-	unsigned kind;
-	struct sy_tuple out, back; /* tuples of arriving packets: inside → remote, remote → pool */
-};
-
-static bool is_echo(const struct sy_tuple *t)
-{
-	return t->proto != SY_PROTO_TCP && t->proto != SY_PROTO_UDP;
-}
-
-static void make(struct flows *f, struct frame *out, const struct sy_tuple *t, uint8_t flags,
-                 bool reply)
-{
-	const uint8_t type[2][2] = {{128, 129}, {8, 0}};
-	bool v4 = sy_addr_is_v4(&t->src);
-	uint16_t id = reply ? t->dport : t->sport;
-	if (t->proto == SY_PROTO_TCP) { /* an answer must acknowledge the SYN's number */
-		const struct segment s = {flags, 1, 2, flags & SY_TCP_SYN ? 1460 : 0};
-		frame_tcp(out, &f->rng, t, &s, 100);
-		return;
-	}
-	if (!is_echo(t)) {
-		flows_frame(f, out, t, flags, 1, 100);
-		return;
-	}
-	frame_icmp(out, &f->rng, t, type[v4][reply], 0, 100);
-	memcpy(out->bytes + SY_ETH_LEN + (v4 ? 20 : 40) + 4, &id, sizeof(id));
-	frame_fix_l4(out);
-}
-
-/* Sends a frame and checks the frame that leaves. */
-static void pass(struct flows *f, unsigned port, const struct sy_tuple *t, uint8_t flags,
-                 struct sy_tuple *left)
-{
-	bool reply = port == HARNESS_WAN;
-	struct frame in, out;
-	struct sy_view after;
-	make(f, &in, t, flags, reply);
-	if (!flows_through(f, port, &in, &out))
-		for (unsigned reason = 1; reason < SY_DROP_COUNT; reason++)
-			if (harness_drops(&f->harness, reason) > 0)
-				fail_msg("dropped: %s", sy_drop_name(reason));
-	frame_check_translated(&in, &out, &after);
-	*left = after.tuple;
-	if (is_echo(t)) {
-		left->sport = reply ? 0 : after.icmp_id;
-		left->dport = reply ? after.icmp_id : 0;
-	}
-}
-
-static bool is_of_pool(const struct sy_addr *addr)
-{
-	for (unsigned i = 0; i < 2; i++) {
-		struct sy_addr a = harness_addr(pool_text[!sy_addr_is_v4(addr)][i]);
-		if (sy_addr_equal(&a, addr))
-			return true;
-	}
-	return false;
-}
-
-static void to_remote(struct flows *f, struct talk *k, uint8_t flags)
-{
-	struct sy_tuple left;
-	pass(f, HARNESS_LAN, &k->out, flags, &left);
-	assert_true(is_of_pool(&left.src));
-	assert_true(ntohs(left.sport) >= 1024);
-	assert_true(sy_addr_equal(&left.dst, &k->out.dst));
-	assert_int_equal(left.dport, k->out.dport);
-	k->back = (struct sy_tuple){left.dst, left.src, left.dport, left.sport, left.proto};
-}
-
-static void to_inside(struct flows *f, const struct talk *k, uint8_t flags)
-{
-	struct sy_tuple left;
-	pass(f, HARNESS_WAN, &k->back, flags, &left);
-	assert_true(sy_addr_equal(&left.src, &k->out.dst));
-	assert_true(sy_addr_equal(&left.dst, &k->out.src));
-	assert_int_equal(left.sport, k->out.dport);
-	assert_int_equal(left.dport, k->out.sport);
-}
-
-static struct talk talk_of(unsigned kind, uint16_t port, uint16_t remote_port)
-{
-	const uint8_t proto[KINDS] = {SY_PROTO_TCP, SY_PROTO_UDP, SY_PROTO_ICMP,
-	                              SY_PROTO_TCP, SY_PROTO_UDP, SY_PROTO_ICMPV6};
-	struct talk k = {.kind = kind,
-	                 .out = {harness_addr(inside_text[kind / 3]),
-	                         harness_addr(remote_text[kind / 3]), htons(port),
-	                         htons(remote_port), proto[kind]}};
-	if (is_echo(&k.out))
-		k.out.dport = 0;
-	return k;
-}
-
-static void talk_open(struct flows *f, struct talk *k)
-{
-	to_remote(f, k, SY_TCP_SYN);
-	to_inside(f, k, SY_TCP_SYN | SY_TCP_ACK);
-	to_remote(f, k, SY_TCP_ACK);
-}
-
-static uint64_t live(struct flows *f)
-{
-	return harness_totals(&f->harness).live;
-}
-
-static void check_dropped(struct flows *f, unsigned port, const struct sy_tuple *t, uint8_t flags,
-                          enum sy_drop reason)
-{
-	struct frame in, out;
-	uint64_t before = harness_drops(&f->harness, reason);
-	make(f, &in, t, flags, port == HARNESS_WAN);
-	assert_false(flows_through(f, port, &in, &out));
-	if (harness_drops(&f->harness, reason) != before + 1)
-		fail_msg("not dropped as %s", sy_drop_name(reason));
-}
+#include "snat_fixture.h"
 
 /* One pool address, and a table larger than the supply of ports. */
 static void padded(struct flows *f)
@@ -299,50 +145,6 @@ static void test_pairing(void **state)
 	assert_true(seen[0] > 10 && seen[1] > 10);
 }
 
-/* A crash, a stop and a hand-over, with one worker and two, beside FNAT sessions; another table
- * size. */
-static void test_restart(void **state)
-{
-	enum { TALKS = 60 };
-	struct flows *f = *state;
-	struct flow fnat[FLOW_SERVICES];
-	struct talk k[TALKS];
-	for (unsigned i = 0; i < TALKS; i++) {
-		k[i] = talk_of(i % KINDS, (uint16_t)(2000 + i), (uint16_t)(100 + i));
-		talk_open(f, &k[i]);
-	}
-	for (unsigned i = 0; i < FLOW_SERVICES; i++)
-		flow_open(f, &fnat[i], i, (uint16_t)(1000 + i));
-	for (unsigned cycle = 0; cycle < 7; cycle++) {
-		flows_advance(f, 1);
-		if (cycle == 6)
-			f->options.sessions = 2 * 64 * SY_SLOTS;
-		flows_reopen(f, 1 + cycle % 2, cycle % 3 == 2 ? TICKET : 0, cycle % 3 == 0);
-		assert_int_equal(flows_result(f, SESSION_KEPT), TALKS + FLOW_SERVICES);
-		for (unsigned i = 0; i < TALKS; i++) {
-			struct talk same = k[i];
-			to_inside(f, &k[i], SY_TCP_ACK);
-			to_remote(f, &same, SY_TCP_ACK);
-			assert_memory_equal(&same.back, &k[i].back, sizeof(same.back));
-		}
-		for (unsigned i = 0; i < FLOW_SERVICES; i++)
-			flow_check(f, &fnat[i]);
-	}
-	/* deleting a rule or a pool address ends its sessions */
-	struct changes c = {0};
-	harness_crash(&f->harness);
-	delete_snat(&c, rule_name[0]);
-	flows_change_saved(f, &c);
-	flows_open(f);
-	assert_int_equal(flows_result(f, SESSION_SERVER_GONE), TALKS / 2);
-	put_snat(&c, rule_name[1], network_text[1], network_bits[1], pool_text[1], 0);
-	assert_false(harness_commit(&f->harness, &c));
-	delete_snat(&c, rule_name[1]);
-	flows_commit(f, &c);
-	flows_advance(f, HARNESS_RETIRED);
-	assert_int_equal(live(f), FLOW_SERVICES);
-}
-
 /* Closes a connection by FINs with these numbers, the remote's first or the inside host's. Returns
  * the reset that the remote gets when the session ends; 0: it gets none. */
 static uint32_t reset_after(struct flows *f, struct talk *k, bool remote_first)
@@ -422,65 +224,6 @@ static void test_strays(void **state)
 	check_dropped(f, HARNESS_LAN, &k.out, SY_TCP_SYN, SY_DROP_UNKNOWN_DESTINATION);
 }
 
-/* A NAT service's server answers clients as before; SNAT translates its own traffic. */
-static void test_beside_nat(void **state)
-{
-	struct flows *f = *state;
-	struct changes c = {0};
-	struct service_key key = harness_key("192.0.2.30", 80, SY_PROTO_TCP);
-	struct sy_addr server = harness_addr(inside_text[0]);
-	put_service(&c, &key, "nat", FLOW_RR, NULL);
-	set_mode(&c, MODE_NAT);
-	put_server(&c, &key, &server, 8080, 1, FLOW_UP);
-	flows_commit(f, &c);
-	struct sy_tuple client = {harness_addr(remote_text[0]), key.vip, htons(999), key.vport,
-	                          SY_PROTO_TCP};
-	struct frame in, out;
-	struct sy_view view;
-	make(f, &in, &client, SY_TCP_SYN, false);
-	assert_true(flows_through(f, HARNESS_WAN, &in, &out));
-	const struct sy_tuple answer = {server, client.src, htons(8080), client.sport,
-	                                SY_PROTO_TCP};
-	make(f, &in, &answer, SY_TCP_SYN | SY_TCP_ACK, false);
-	assert_true(flows_through(f, HARNESS_LAN, &in, &out));
-	assert_int_equal(sy_packet_parse(out.bytes, out.len, &view), SY_DROP_NONE);
-	assert_true(sy_addr_equal(&view.tuple.src, &key.vip));
-	struct talk k = talk_of(0, 8081, 80);
-	talk_open(f, &k);
-	/* an inside host is an ordinary client of a VIP, which is unreachable here */
-	k.out.dst = key.vip;
-	k.out.dport = htons(81);
-	check_dropped(f, HARNESS_LAN, &k.out, SY_TCP_SYN, SY_DROP_NO_SERVICE);
-}
-
-/* The same with a service on all ports: no port is left for the server's own traffic. */
-static void test_beside_nat_of_all_ports(void **state)
-{
-	struct flows *f = *state;
-	struct changes c = {0};
-	struct service_key key = harness_key("192.0.2.30", 0, SY_PROTO_UDP);
-	struct sy_addr server = harness_addr(inside_text[0]);
-	put_service(&c, &key, "nat", FLOW_RR, NULL);
-	set_mode(&c, MODE_NAT);
-	put_server(&c, &key, &server, 0, 1, FLOW_UP);
-	flows_commit(f, &c);
-	const struct sy_tuple client = {harness_addr(remote_text[0]), key.vip, htons(999),
-	                                htons(8080), SY_PROTO_UDP};
-	const struct sy_tuple answer = {server, client.src, client.dport, client.sport,
-	                                SY_PROTO_UDP};
-	struct sy_tuple left;
-	pass(f, HARNESS_WAN, &client, 0, &left);
-	pass(f, HARNESS_LAN, &answer, 0, &left);
-	assert_true(sy_addr_equal(&left.src, &key.vip));
-	assert_int_equal(left.sport, client.dport);
-	/* SNAT still translates another host's UDP, and this host's TCP */
-	struct talk k = talk_of(1, 8080, 80);
-	k.out.src.b[15]++;
-	talk_open(f, &k);
-	k = talk_of(0, 8080, 80);
-	talk_open(f, &k);
-}
-
 /* Errors about both sides' packets, from a router on the path: each sender gets the packet quoted
  * as it sent it, with one worker and with two. */
 static void test_errors(void **state)
@@ -529,82 +272,17 @@ static void test_errors(void **state)
 	}
 }
 
-static bool refused(struct flows *f, struct changes *c, const char *why)
-{
-	bool accepted = harness_commit(&f->harness, c);
-	if (!accepted && !strstr(f->harness.error, why))
-		fail_msg("refused for another reason: %s", f->harness.error);
-	return !accepted;
-}
-
-/* A refused transaction gives a reason and changes nothing. */
-static void test_refusals(void **state)
-{
-	struct flows *f = *state;
-	struct changes c = {0};
-	size_t before_len, after_len;
-	uint8_t *before = harness_config(&f->harness, &before_len), *after;
-	const char *const two[2] = {"192.0.2.60", "2001:db8:a::60"};
-	struct sy_addr addr = f->local[0];
-	char text[SY_ADDR_TEXT];
-	const char *const pool_local[1] = {sy_addr_format(&addr, text)};
-	put_snat(&c, "x", "10.3.9.0", 24, pool_local, 1);
-	assert_true(refused(f, &c, "is a local address already"));
-	put_snat(&c, "x", "10.3.9.1", 24, two, 1);
-	assert_true(refused(f, &c, "is not a prefix"));
-	put_snat(&c, "x", "10.3.9.0", 33, two, 1);
-	assert_true(refused(f, &c, "is not within 1–32"));
-	put_snat(&c, "x", "10.3.9.0", 24, two + 1, 1);
-	assert_true(refused(f, &c, "no IPv4 address"));
-	put_snat(&c, "x", network_text[0], network_bits[0], two, 1);
-	assert_true(refused(f, &c, "is already in rule out4"));
-	put_snat(&c, "", "10.3.9.0", 24, two, 1);
-	assert_true(refused(f, &c, "a name has"));
-	delete_snat(&c, "x");
-	assert_true(refused(f, &c, "there is no SNAT rule x"));
-	addr = harness_addr(pool_text[0][0]);
-	put_local(&c, &addr);
-	assert_true(refused(f, &c, "is a pool address already"));
-	struct service_key key = f->service[0];
-	put_server(&c, &key, &addr, 80, 1, FLOW_UP);
-	assert_true(refused(f, &c, "pool address itself"));
-	/* changes of every kind, refused at the end */
-	delete_snat(&c, rule_name[0]);
-	put_local(&c, &addr);
-	put_snat(&c, rule_name[1], "2001:db8:d::", 65, two + 1, 1);
-	put_snat(&c, "y", "10.3.9.0", 24, two, 1);
-	put_server(&c, &key, &addr, 80, 1, FLOW_UP);
-	assert_true(refused(f, &c, "pool address itself"));
-	after = harness_config(&f->harness, &after_len);
-	assert_int_equal(after_len, before_len);
-	assert_memory_equal(after, before, after_len);
-	free(before);
-	free(after);
-	for (unsigned kind = 0; kind < KINDS; kind++) {
-		struct talk k = talk_of(kind, 4000, 80);
-		talk_open(f, &k);
-	}
-	/* the same transaction, valid */
-	delete_snat(&c, rule_name[0]);
-	delete_snat(&c, rule_name[1]);
-	put_local(&c, &addr);
-	flows_commit(f, &c);
-	assert_int_equal(rte_hash_count(inspect_model(f->harness.b)->source), 0);
-	assert_null(inspect_snat(f->harness.b));
-	flows_advance(f, HARNESS_RETIRED);
-	assert_int_equal(live(f), 0);
-}
-
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
 	const struct CMUnitTest tests[] = {
-	        TEST(a_conversation), TEST(ports_are_reused),
-	        TEST(exhaustion),     TEST(pairing),
-	        TEST(restart),        TEST(time_wait_of_a_remote_ends),
-	        TEST(strays),         TEST(beside_nat),
-	        TEST(refusals),       TEST(beside_nat_of_all_ports),
-	        TEST(errors),         TEST(every_port_is_the_same_towards_all),
+	        TEST(a_conversation),
+	        TEST(ports_are_reused),
+	        TEST(every_port_is_the_same_towards_all),
+	        TEST(exhaustion),
+	        TEST(pairing),
+	        TEST(time_wait_of_a_remote_ends),
+	        TEST(strays),
+	        TEST(errors),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
