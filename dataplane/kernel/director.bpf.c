@@ -324,6 +324,11 @@ struct tags {
 	int vlan;       /* any tag has a VLAN id */
 };
 
+/* What tags_read() returns: the tags' bytes, and two of the above. */
+#define TAGS_BYTES 0x1c
+#define TAGS_OUTER 0x20
+#define TAGS_VLAN  0x40
+
 static __always_inline int is_tag(__u16 ethertype)
 {
 	return ethertype == bpf_htons(ETH_P_8021Q) || ethertype == bpf_htons(ETH_P_8021AD);
@@ -338,9 +343,13 @@ static __always_inline void tag_note(struct tags *t, __u16 tci)
 	t->vlan |= vlan;
 }
 
-/* Skips the tags. Returns an Ethernet header of which only the type is valid. */
-static __always_inline void *tags_skip(void *at, void *end, struct tags *t)
+/* Not inlined: the verifier then verifies the rest of the program once, and not for each number of
+ * tags. */
+__noinline __u32 tags_read(struct xdp_md *ctx)
 {
+	void *end = (void *)(long)ctx->data_end, *at = (void *)(long)ctx->data;
+	struct tags tags = {};
+
 #pragma unroll
 	for (int i = 0; i < TAGS; i++) {
 		struct ethhdr *eth = at;
@@ -348,10 +357,22 @@ static __always_inline void *tags_skip(void *at, void *end, struct tags *t)
 
 		if ((void *)(tag + 2) > end || !is_tag(eth->h_proto))
 			break;
-		tag_note(t, bpf_ntohs(*tag));
+		tag_note(&tags, bpf_ntohs(*tag));
 		at += 2 * sizeof(*tag);
 	}
-	return at;
+	return tags.count * 4 | (tags.outer_vlan ? TAGS_OUTER : 0) | (tags.vlan ? TAGS_VLAN : 0);
+}
+
+/* Skips the tags. Returns an Ethernet header of which only the type is valid. */
+static __always_inline void *tags_skip(struct xdp_md *ctx, void *at, struct tags *t)
+{
+	__u32 found = tags_read(ctx);
+
+	if (!t->count)
+		t->outer_vlan = (found & TAGS_OUTER) != 0;
+	t->count += (found & TAGS_BYTES) / 4;
+	t->vlan |= (found & TAGS_VLAN) != 0;
+	return at + (found & TAGS_BYTES);
 }
 
 #if DIRECTOR_LEVEL >= 2
@@ -429,7 +450,7 @@ int direct(struct xdp_md *ctx)
 	struct tags tags = {};
 
 	offloaded_tag_note(ctx, &tags);
-	at = tags_skip(at, end, &tags);
+	at = tags_skip(ctx, at, &tags);
 	if (has_more_tags(at, end))
 		return count(DIRECTOR_VLAN, XDP_DROP);
 	if (is_cut_short(at, end))
