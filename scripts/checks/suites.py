@@ -245,12 +245,17 @@ def read_junit(report):
     return count
 
 
+# Each lane compiles all test files, with pytest's assertions, unless one has stored the result. An
+# empty variable is one that is not set.
+BYTECODE = {"PYTHONPYCACHEPREFIX": str(ROOT / "build/pycache"), "PYTHONDONTWRITEBYTECODE": ""}
+
+
 def pytest_suite(name, *arguments, env=None):
     """Failed tests may run again alone: alone.py."""
     report, log = RESULTS / f"{name}.xml", RESULTS / f"{name}.log"
     report.unlink(missing_ok=True)
     command = [VENV / "python", "-m", "pytest", f"--junitxml={report}", "-q", *arguments]
-    process = run(*command, env=env)
+    process = run(*command, env={**BYTECODE, **(env or {})})
     log.write_text(process.stdout)
     if not report.exists():
         return check_of(process, "pytest") if process.returncode else Count(failed=1)
