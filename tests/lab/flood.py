@@ -74,10 +74,10 @@ def received(lab):
     """Returns (packets that the forwarder's first interface passed to its worker, packets lost
     because the worker's queue was full), of all senders."""
     front = lab.network.ports[0]
-    text = lab["forwarder"].ns.run(["ethtool", "-S", front])
-    counts = [(name, int(n)) for name, n in re.findall(r"rx_queue_\d+_(\S+): (\d+)", text)]
+    counts = lab["forwarder"].ns.statistics(front)
     return tuple(
-        sum(n for name, n in counts if name == wanted) for wanted in ("xdp_redirect", "drops")
+        sum(n for name, n in counts.items() if re.fullmatch(rf"rx_queue_\d+_{wanted}", name))
+        for wanted in ("xdp_redirect", "drops")
     )
 
 

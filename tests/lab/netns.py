@@ -20,7 +20,8 @@ from tests.lab.wait import wait_until
 CLONE_NEWNET = 0x40000000
 SIOCGIFHWADDR, SIOCSIFFLAGS, SIOCETHTOOL = 0x8927, 0x8914, 0x8946
 IFF_UP, IFF_RUNNING = 1, 0x40
-ETHTOOL_STXCSUM = 0x17
+ETHTOOL_STXCSUM, ETHTOOL_GSTRINGS, ETHTOOL_GSTATS, ETHTOOL_GSSET_INFO = 0x17, 0x1B, 0x1D, 0x37
+ETH_SS_STATS, ETH_GSTRING_LEN = 1, 32
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -42,6 +43,13 @@ def link_address(interface):
 def _set_link(call, request):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         fcntl.ioctl(one, call, request)
+
+
+def _ethtool(interface, command):
+    """Calls ethtool by the ioctl, and returns the command with the kernel's answer."""
+    value = ctypes.create_string_buffer(command, len(command))
+    _set_link(SIOCETHTOOL, struct.pack("16sP", interface.encode(), ctypes.addressof(value)))
+    return value.raw
 
 
 def is_over(pid):
@@ -198,10 +206,27 @@ class Namespace:
 
     def finish_checksums(self, interface):
         """Like `ethtool -K INTERFACE tx off`: checksums are complete when frames leave."""
-        value = ctypes.create_string_buffer(struct.pack("II", ETHTOOL_STXCSUM, 0))
-        request = struct.pack("16sP", interface.encode(), ctypes.addressof(value))
         with self.entered():
-            _set_link(SIOCETHTOOL, request)
+            _ethtool(interface, struct.pack("II", ETHTOOL_STXCSUM, 0))
+
+    def statistics(self, interface):
+        """Returns the interface's counters, like `ethtool -S INTERFACE`."""
+        with self.entered():
+            mask = 1 << ETH_SS_STATS
+            answer = _ethtool(interface, struct.pack("IIQI", ETHTOOL_GSSET_INFO, 0, mask, 0))
+            (count,) = struct.unpack_from("I", answer, 16)
+            head = struct.pack("III", ETHTOOL_GSTRINGS, ETH_SS_STATS, count)
+            names = _ethtool(interface, head + bytes(count * ETH_GSTRING_LEN))[len(head) :]
+            head = struct.pack("II", ETHTOOL_GSTATS, count)
+            values = _ethtool(interface, head + bytes(8 * count))[len(head) :]
+        return {
+            name.rstrip(b"\0").decode(): value
+            for (name,), (value,) in zip(
+                struct.iter_unpack(f"{ETH_GSTRING_LEN}s", names),
+                struct.iter_unpack("Q", values),
+                strict=True,
+            )
+        }
 
     def mac(self, interface):
         with self.entered():
