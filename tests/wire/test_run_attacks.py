@@ -157,7 +157,8 @@ def test_foreign_sockets_steer_no_port(stack):
     assert done.stdout.split() == ["0", refused, refused, "0", refused], done.stderr
     warnings = done.stderr.count("Linux serves it")
     assert warnings == 2, "one for each connection: the library's and the script's"
-    assert "port 8021 is not steered to the stack: its socket belongs to another user" in done.stderr
+    refusal = "port 8021 is not steered to the stack: its socket belongs to another user"
+    assert refusal in done.stderr
 
 
 # Part of the attacked program: a process that opens a connection, as any later process does. The
