@@ -111,13 +111,14 @@ __attribute__((constructor)) static void at_start(void)
 void process_end_request(void)
 {
 	const struct timespec gap = {.tv_nsec = (long)MS};
-	uint64_t until_ns = sy_clock_ns() + REQUEST_NS;
+	struct sy_patience patience;
 
 	if (!runner.stack || runner.pid != getpid())
 		return;
+	patience = sy_patience_begin(REQUEST_NS, MS);
 	__atomic_store_n(&requested, true, __ATOMIC_RELEASE);
 	sem_post(watchdog_semaphore());
-	while (!__atomic_load_n(&done, __ATOMIC_ACQUIRE) && !is_past(until_ns))
+	while (!__atomic_load_n(&done, __ATOMIC_ACQUIRE) && sy_patience_left(&patience))
 		nanosleep(&gap, NULL);
 }
 

@@ -17,6 +17,7 @@ import pytest
 
 from tests.lab import wait_until
 from tests.lab.clients import connect, http_get
+from tests.lab.netns import is_over
 from tests.lab.run import run_command
 from tests.wire.running import LIGHTTPD, V4, has_program, on_stack, sanitized, site, start
 
@@ -174,6 +175,22 @@ def test_a_signal_ends_connections_too(stack, then):
         while part := one.recv(64 << 10):
             data += part
         assert data == bytes(length)
+
+
+@sanitized
+def test_a_signal_ends_it_beside_a_supervisor_that_does_not_answer(stack):
+    """Its status is the signal's, too."""
+    script = stack.dir / "unanswered.py"
+    script.write_text(SERVE.format(wait=WAITS["epoll"]))
+    process = start(stack, "unanswered", [sys.executable, script], 8001)
+    pid = int(re.search(r"pid (\d+) is worker", process.output())[1])
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: is_over(pid), "the worker has ended")
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+    assert process.wait() == 128 + signal.SIGTERM
 
 
 COUNT = """
