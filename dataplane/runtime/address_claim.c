@@ -176,6 +176,13 @@ int sy_address_claim(struct sy_runtime *rt, const struct sy_addr *addr, struct s
 	return probe_begin(rt, addr) ? 0 : address_claim(rt, addr, err);
 }
 
+int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err)
+{
+	if (rt->remembering)
+		return source_remember(rt, &(struct sy_source){.addr = *addr}, err);
+	return address_claim(rt, addr, err);
+}
+
 int address_claim(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err)
 {
 	char text[SY_ADDR_TEXT];

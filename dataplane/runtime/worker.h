@@ -133,6 +133,8 @@ struct sy_worker_private {
 	int core;              /* −1: not pinned */
 	bool stop;             /* writer: control thread, relaxed */
 	int wake_fd, epoll_fd; /* epoll_fd: has the ports' descriptors only if the worker is lent */
+	int watched_fd;        /* of sy_worker_watch(); −1: none. Read before the worker runs */
+	bool readable;         /* it was, when the last sleep ended */
 	bool must_poll;        /* a source has no descriptor */
 	uint32_t now_s;
 	struct worker_clock clock;

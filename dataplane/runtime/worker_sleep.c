@@ -86,11 +86,12 @@ void worker_sleep_end(struct sy_worker *w)
  * awake. That is a sixth of a sender's work on veth. */
 static void sources_wait(struct sy_worker *w, const struct timespec *wait)
 {
-	const struct sy_worker_private *p = w->private;
-	struct pollfd fd[1 + SY_MAX_PORTS * SY_MAX_QUEUES];
+	struct sy_worker_private *p = w->private;
+	struct pollfd fd[2 + SY_MAX_PORTS * SY_MAX_QUEUES];
 	unsigned count = 0;
 	uint64_t woken;
 	fd[count++] = (struct pollfd){.fd = p->wake_fd, .events = POLLIN};
+	fd[count++] = (struct pollfd){.fd = p->watched_fd, .events = POLLIN}; /* −1: ignored */
 	for (unsigned i = 0; i < p->sources; i++) {
 		const struct worker_source *s = &p->source[i];
 		int one = s->port->ops->descriptor(s->port, s->queue);
@@ -100,6 +101,7 @@ static void sources_wait(struct sy_worker *w, const struct timespec *wait)
 	if (ppoll(fd, count, wait, NULL) <= 0)
 		return;
 	SY_COUNT(w->counters.wakeups, 1);
+	p->readable = fd[1].revents;
 	ssize_t got = fd[0].revents ? read(p->wake_fd, &woken, sizeof(woken)) : 0;
 	(void)got;
 }
@@ -111,6 +113,19 @@ void worker_sleep(struct sy_worker *w)
 		return;
 	sources_wait(w, &(struct timespec){.tv_nsec = (long)ns});
 	worker_sleep_end(w);
+}
+
+void sy_worker_watch(struct sy_worker *w, int fd)
+{
+	w->private->watched_fd = fd;
+}
+
+bool sy_worker_is_readable(struct sy_worker *w)
+{
+	bool readable = w->private->readable;
+	if (SY_UNLIKELY(readable))
+		w->private->readable = false;
+	return readable;
 }
 
 /* Call after the fence. */

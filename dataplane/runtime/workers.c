@@ -50,6 +50,7 @@ static int worker_prepare(struct sy_runtime *rt, struct sy_worker *w, int core)
 	w->private = p;
 	p->core = core;
 	p->cpu_wait.fd = -1;
+	p->watched_fd = -1;
 	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	p->neighbour_requests =

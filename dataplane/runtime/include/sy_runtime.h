@@ -250,6 +250,11 @@ bool sy_worker_poll(struct sy_worker *w);
 uint64_t sy_worker_sleep(struct sy_worker *w);
 void sy_worker_awake(struct sy_worker *w);
 int sy_worker_descriptor(const struct sy_worker *w);
+/* Ends the worker's sleeps when the descriptor is readable; −1: none. Not while it runs. A lent
+ * worker does not watch it. */
+void sy_worker_watch(struct sy_worker *w, int fd);
+/* Was it readable when a sleep ended since the last call? */
+bool sy_worker_is_readable(struct sy_worker *w);
 /* Packets that devices accepted from it but could not send. */
 uint64_t sy_worker_unfit(const struct sy_worker *w);
 /* Wakes the worker. Any thread. Store the work before: options.is_idle() reads it. */
@@ -334,6 +339,8 @@ uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
  * `inherit` and before sy_runtime_claim(), only notes the address. Undone by sy_address_release().
  */
 int sy_address_claim(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
+/* The same without asking the network first: its holder has given it up. */
+int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
 /* New addresses of sy_address_claim() are being probed, and not claimed yet: returns true, and
  * calls fn(ctx) once when that is over, some 0.3 s later. An address that another host has stays
  * unclaimed, and is a sy_runtime_problem(). */
