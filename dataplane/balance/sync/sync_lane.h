@@ -7,6 +7,10 @@
 
 #define SYNC_MS     UINT64_C(1000000)
 #define SYNC_SUM_NS UINT64_C(1000000000) /* between two sums of a slot */
+#define SYNC_ALL_NS UINT64_C(10000000)   /* between visits of slots that have nothing to send */
+/* A log of which a live peer applies nothing after so many time-outs begins anew, with a copy: ids
+ * in its entries may have lost their meaning. */
+#define SYNC_STUCK 10
 
 /* Ciphers of a peer's datagrams: of its accepted incarnation, and of another one's hellos. */
 struct sync_opened {
@@ -25,9 +29,12 @@ struct sync_lane {
 	struct sync_cipher *cipher; /* of what this worker sends */
 	uint64_t counter;           /* its datagrams */
 	uint64_t polled_ns;         /* the last poll */
-	uint64_t derived_ns;        /* the last key of an incarnation that was not accepted */
-	uint32_t answers_due;       /* a bit by node */
-	unsigned first_slot;        /* of the next poll: copies are bounded, and slots rotate */
+	uint64_t all_ns;            /* the last visit of all slots */
+	/* Slots with changes, or entries that are not acknowledged. */
+	uint64_t due[SY_SLOTS / 64];
+	uint64_t derived_ns;  /* the last key of an incarnation that was not accepted */
+	uint32_t answers_due; /* a bit by node */
+	unsigned first_slot;  /* of the next poll: copies are bounded, and slots rotate */
 	struct sync_answers answers[SYNC_NODES];
 	struct sync_opened *opened[SYNC_NODES]; /* NULL: it is no peer */
 	uint64_t drop[SYNC_DROP_COUNT];         /* readers: relaxed */

@@ -356,13 +356,27 @@ static uint64_t sessions_count(const struct sync_node *n)
 	return sessions;
 }
 
+/* Other workers write what it adds: a hello may be a moment late. */
+static void hello_count(const struct sync_node *n, uint8_t node, struct sync_hello *hello)
+{
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		const struct sync_replica *r = &n->replica[node][slot];
+		if (__atomic_load_n(&r->verified, __ATOMIC_RELAXED))
+			hello->kept += __atomic_load_n(&r->here.count, __ATOMIC_RELAXED);
+		hello->refused += __atomic_load_n(&r->refused.count, __ATOMIC_RELAXED);
+	}
+}
+
 static void hellos_send(struct sync_node *n, uint64_t now_ns)
 {
 	struct sync_hello hello;
 
-	for (uint8_t node = 1; node < SYNC_NODES; node++)
-		if (is_peer(n, node) && sync_hello_make(&n->peer[node], &n->self, now_ns, &hello))
-			datagram_send(n, 0, node, SYNC_HELLO, &hello, sizeof(hello));
+	for (uint8_t node = 1; node < SYNC_NODES; node++) {
+		if (!is_peer(n, node) || !sync_hello_make(&n->peer[node], &n->self, now_ns, &hello))
+			continue;
+		hello_count(n, node, &hello);
+		datagram_send(n, 0, node, SYNC_HELLO, &hello, sizeof(hello));
+	}
 }
 
 static void log_poll(struct outgoing *o, struct sync_log *log, unsigned *copies, uint64_t now_ns)
@@ -379,22 +393,38 @@ static void log_poll(struct outgoing *o, struct sync_log *log, unsigned *copies,
 	} while (sync_log_waiting(log) && sync_window_space(&log->window) > SYNC_WINDOW / 2);
 }
 
-static void slots_poll(struct sync_node *n, unsigned worker, uint8_t node, struct outgoing *o,
-                       unsigned *copies, uint64_t now_ns)
+static void slot_poll(struct outgoing *o, unsigned slot, unsigned *copies, uint64_t now_ns)
 {
-	struct sync_lane *lane = &n->lane[worker];
+	struct sync_node *n = o->n;
+	struct sync_log *log = &n->log[slot];
+	uint64_t *due = &n->lane[o->worker].due[slot / 64], bit = UINT64_C(1) << slot % 64;
+
+	log_assign(n, log, &n->assigned[slot], o->node);
+	if (log->timeouts >= SYNC_STUCK && sync_peer_is_alive(&n->peer[o->node], now_ns))
+		sync_log_restart(log, &n->options.source);
+	log_poll(o, log, copies, now_ns);
+	if (sync_log_is_due(log) || !sync_window_is_empty(&log->window))
+		*due |= bit;
+	else
+		*due &= ~bit;
+}
+
+/* all: also slots that have nothing to send but sums. */
+static void slots_poll(struct outgoing *o, bool all, unsigned *copies, uint64_t now_ns)
+{
+	struct sync_node *n = o->n;
+	const struct sync_lane *lane = &n->lane[o->worker];
 
 	for (unsigned i = 0; i < SY_SLOTS; i++) {
 		unsigned slot = (lane->first_slot + i) % SY_SLOTS;
-		if (n->target[slot] != node || n->options.owner(n->options.context, slot) != worker)
-			continue;
-		log_assign(n, &n->log[slot], &n->assigned[slot], node);
-		log_poll(o, &n->log[slot], copies, now_ns);
+		if ((all || lane->due[slot / 64] >> slot % 64 & 1) && n->target[slot] == o->node &&
+		    n->options.owner(n->options.context, slot) == o->worker)
+			slot_poll(o, slot, copies, now_ns);
 	}
 }
 
-static void peer_poll(struct sync_node *n, unsigned worker, uint8_t node, unsigned *copies,
-                      uint64_t now_ns)
+static void peer_poll(struct sync_node *n, unsigned worker, uint8_t node, bool all,
+                      unsigned *copies, uint64_t now_ns)
 {
 	struct sync_lane *lane = &n->lane[worker];
 	struct outgoing o = {.n = n, .worker = worker, .node = node};
@@ -407,7 +437,7 @@ static void peer_poll(struct sync_node *n, unsigned worker, uint8_t node, unsign
 		log_assign(n, &n->dictionary[node], &n->dictionary_assigned[node], node);
 		log_poll(&o, &n->dictionary[node], copies, now_ns);
 	}
-	slots_poll(n, worker, node, &o, copies, now_ns);
+	slots_poll(&o, all, copies, now_ns);
 	outgoing_flush(&o);
 }
 
@@ -416,7 +446,11 @@ uint64_t sync_lane_poll(struct sync_node *n, unsigned worker, uint64_t now_ns)
 	struct sync_lane *lane = &n->lane[worker];
 	uint64_t passed = now_ns - lane->polled_ns;
 	unsigned copies = n->options.copies;
+	bool all = now_ns - lane->all_ns >= SYNC_ALL_NS;
+	uint64_t due = 0;
 
+	if (all)
+		lane->all_ns = now_ns;
 	if (worker == 0) {
 		hellos_send(n, now_ns);
 		if (n->targets_due || now_ns - n->targets_ns >= SYNC_HELLO_NS) {
@@ -430,19 +464,39 @@ uint64_t sync_lane_poll(struct sync_node *n, unsigned worker, uint64_t now_ns)
 		copies = (unsigned)(copies * passed / SYNC_MS);
 	for (uint8_t node = 1; node < SYNC_NODES; node++)
 		if (is_peer(n, node))
-			peer_poll(n, worker, node, &copies, now_ns);
+			peer_poll(n, worker, node, all, &copies, now_ns);
 	lane->first_slot = (lane->first_slot + 1) % SY_SLOTS;
 	lane->answers_due = 0;
 	lane->polled_ns = now_ns;
-	return now_ns + SYNC_MS;
+	for (unsigned word = 0; word < SY_ARRAY_LEN(lane->due); word++)
+		due |= lane->due[word];
+	return due ? now_ns + SYNC_MS : lane->all_ns + SYNC_ALL_NS;
 }
 
 /* ---- changes, reports ------------------------------------------------------------------------ */
 
+static uint8_t *mark_of(const struct sync_node *n, unsigned slot, uint32_t record)
+{
+	const struct sync_source *source = &n->options.source;
+	uint32_t count;
+
+	return source->marks(source->context, slot, 0, &count) + record;
+}
+
+static void slot_set_due(struct sync_node *n, unsigned slot)
+{
+	struct sync_lane *lane = &n->lane[n->options.owner(n->options.context, slot)];
+
+	lane->due[slot / 64] |= UINT64_C(1) << slot % 64;
+}
+
 void sync_node_change(struct sync_node *n, unsigned slot, uint32_t record)
 {
 	if (slot != SYNC_DICTIONARY) {
+		if (*mark_of(n, slot, record) & SYNC_OWNER)
+			return;
 		sync_log_change(&n->log[slot], &n->options.source, record);
+		slot_set_due(n, slot);
 		return;
 	}
 	for (uint8_t node = 1; node < SYNC_NODES; node++)
@@ -450,9 +504,66 @@ void sync_node_change(struct sync_node *n, unsigned slot, uint32_t record)
 			sync_log_change(&n->dictionary[node], &n->options.source, record);
 }
 
+/* A replica that this node has lost: the next sum says so to its owner, which puts it again. */
+static void replica_end(struct sync_node *n, unsigned slot, uint32_t record, uint8_t *mark)
+{
+	const struct sync_source *source = &n->options.source;
+	struct sync_replica *of = n->replica[*mark & SYNC_OWNER];
+	uint8_t entry[SYNC_ENTRY];
+	uint64_t hash;
+
+	if (of && *mark & SYNC_KEPT) {
+		source->describe_end(source->context, slot, record, entry, &hash);
+		sync_sum_subtract(&of[slot].here, hash);
+	}
+	*mark = 0;
+}
+
 void sync_node_end(struct sync_node *n, unsigned slot, uint32_t record)
 {
+	uint8_t *mark = mark_of(n, slot, record);
+
+	if (*mark & SYNC_OWNER) {
+		replica_end(n, slot, record, mark);
+		return;
+	}
 	sync_log_end(&n->log[slot], &n->options.source, record);
+	slot_set_due(n, slot);
+}
+
+/* For their former owner they are objects that this node does not keep for it. */
+void sync_node_claim(struct sync_node *n, unsigned slot)
+{
+	for (uint8_t node = 1; node < SYNC_NODES; node++) {
+		struct sync_replica *r = n->replica[node] ? &n->replica[node][slot] : NULL;
+		if (!r)
+			continue;
+		r->refused.hash += r->here.hash;
+		r->refused.count += r->here.count;
+		r->here = (struct sync_sum){0};
+	}
+}
+
+void sync_node_ask(struct sync_node *n, unsigned worker, bool refused_only)
+{
+	struct sync_lane *lane = &n->lane[worker];
+
+	for (uint8_t node = 1; node < SYNC_NODES; node++) {
+		for (unsigned slot = 0; n->replica[node] && slot < SY_SLOTS; slot++) {
+			const struct sync_replica *r = &n->replica[node][slot];
+			if (!r->expected || (refused_only && !r->refused.count) ||
+			    n->options.owner(n->options.context, slot) != worker)
+				continue;
+			lane->answers[node].applied[slot / 64] |= UINT64_C(1) << slot % 64;
+			lane->answers[node].copy[slot / 64] |= UINT64_C(1) << slot % 64;
+			lane->answers_due |= 1u << node;
+		}
+	}
+}
+
+void sync_node_set_role(struct sync_node *n, enum sync_role role)
+{
+	__atomic_store_n(&n->self.role, (uint8_t)role, __ATOMIC_RELAXED);
 }
 
 const struct sync_peer *sync_node_peer(const struct sync_node *n, uint8_t node)

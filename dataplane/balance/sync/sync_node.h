@@ -79,9 +79,18 @@ void sync_lane_part(struct sync_node *n, unsigned worker, uint8_t node,
 /* Sends what is due. Returns when it is to be called again at the latest. */
 uint64_t sync_lane_poll(struct sync_node *n, unsigned worker, uint64_t now_ns);
 
-/* The owner of the slot: a record has changed, or is about to be removed. */
+/* Called by the owner of the slot: a record has changed, or is about to be removed. A change of a
+ * replica is not sent: its owner sends its own. */
 void sync_node_change(struct sync_node *n, unsigned slot, uint32_t record);
 void sync_node_end(struct sync_node *n, unsigned slot, uint32_t record);
+
+/* Called by the owner of the slot, which is about to make all replicas in it its own objects. */
+void sync_node_claim(struct sync_node *n, unsigned slot);
+/* Asks all peers for copies of the worker's slots: of those in which a put was refused, or all. */
+void sync_node_ask(struct sync_node *n, unsigned worker, bool refused_only);
+
+/* Worker 0 tells the peers. Control thread. */
+void sync_node_set_role(struct sync_node *n, enum sync_role role);
 
 /* How far a slot's replicas are; for reports, which may be a moment late. */
 const struct sync_peer *sync_node_peer(const struct sync_node *n, uint8_t node);

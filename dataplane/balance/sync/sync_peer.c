@@ -92,6 +92,8 @@ bool sync_hello_receive(struct sync_peer *peer, const struct sync_self *self, ui
 		return false;
 	peer->refusal = SYNC_ACCEPTED;
 	peer->received_ns = now_ns;
+	peer->kept = hello->kept;
+	peer->refused = hello->refused;
 	peer->role = hello->role;
 	peer->sessions = hello->sessions;
 	memcpy(peer->name, hello->name, sizeof(peer->name) - 1);

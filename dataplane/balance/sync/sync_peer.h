@@ -36,6 +36,8 @@ struct __attribute__((packed)) sync_hello {
 	uint64_t echo_ns;  /* the receiver's `sent_ns`, as last seen; 0: none */
 	uint64_t delay_ns; /* how long ago that was */
 	uint64_t sessions; /* that the sender serves */
+	uint64_t kept; /* the receiver's sessions that the sender keeps, in slots with equal sums */
+	uint64_t refused;                 /* and those that it cannot keep */
 	uint8_t version_min, version_max; /* of the protocol */
 	uint8_t role;                     /* enum sync_role */
 	uint8_t spare;
@@ -67,6 +69,7 @@ struct sync_peer {
 	uint64_t srtt_ns, rttvar_ns;            /* 0: not measured */
 	uint64_t timeout_ns;                    /* of an acknowledgement */
 	uint64_t sessions;
+	uint64_t kept, refused; /* of this node's sessions: as in its last hello */
 	char name[SYNC_NAME];
 };
 

@@ -36,6 +36,7 @@ static bool sum_compare(struct sync_replica *r, const uint8_t *entry, uint64_t n
 	                               r->here.count + r->refused.count};
 	if (!sync_sum_equal(&sent, &known)) {
 		r->faults++;
+		r->verified = false;
 		return false;
 	}
 	r->verified = true;

@@ -41,7 +41,7 @@ struct sync_replica {
 	struct sync_sum here;    /* objects that are stored and counted */
 	struct sync_sum refused; /* and those that could not be stored */
 	bool copies;             /* a copy has begun and not ended */
-	bool verified;           /* a sum was equal since the last restart */
+	bool verified;           /* the last sum was equal */
 	uint64_t faults;         /* sums that were not */
 	uint64_t verified_ns;    /* the last one that was */
 };

@@ -7,9 +7,10 @@ struct __attribute__((packed)) identity {
 	struct sync_entry_head head;
 	uint8_t form, local;
 	uint8_t server[3];
+	uint16_t meaning;
 	uint16_t client_port, local_port, vport;
 };
-_Static_assert(sizeof(struct identity) == 13, "a wire format");
+_Static_assert(sizeof(struct identity) == 15, "a wire format");
 
 struct __attribute__((packed)) state {
 	uint8_t state, flags;
@@ -74,13 +75,14 @@ void sync_session_write(const struct sync_session *s, enum sync_entry_kind kind,
 {
 	const struct session *hot = &s->hot[0];
 	bool client = kind == SYNC_PUT || !by_local, v6 = !sy_addr_is_v4(&hot->client),
-	     pair = kind == SYNC_PUT && s->is_pair;
+	     pair = s->is_pair && (kind == SYNC_PUT || !by_local);
 	struct identity id = {
 	        .head = {.kind = (uint8_t)kind},
 	        .form = (uint8_t)((client ? FORM_CLIENT : 0) | (v6 ? FORM_CLIENT_V6 : 0) |
 	                          (pair ? FORM_PAIR : 0)),
 	        .local = hot->local,
 	        .server = {hot->server & 0xff, hot->server >> 8 & 0xff, hot->server >> 16},
+	        .meaning = s->meaning,
 	        .client_port = hot->client_port,
 	        .local_port = hot->local_port,
 	        .vport = s->cold[0].vport,
@@ -160,6 +162,7 @@ bool sync_session_read(const uint8_t *entry, struct sync_session *out)
 
 	*out = (struct sync_session){0};
 	get_bytes(&r, &id, sizeof(id));
+	out->meaning = id.meaning;
 	out->hot[0].local = id.local;
 	out->hot[0].server =
 	        (uint32_t)(id.server[0] | id.server[1] << 8 | id.server[2] << 16) & 0xffffff;
@@ -173,7 +176,7 @@ bool sync_session_read(const uint8_t *entry, struct sync_session *out)
 		get_state(&r, out);
 	if (id.head.kind == SYNC_PUT)
 		get_bytes(&r, &out->age_s, sizeof(out->age_s));
-	if (id.head.kind == SYNC_PUT && id.form & FORM_PAIR)
+	if (id.form & FORM_PAIR)
 		get_pair(&r, out);
 	return !r.failed && (out->has_client || id.head.kind != SYNC_PUT);
 }

@@ -3,12 +3,13 @@
  * Sessions as entries of a slot's log (docs/design/0068-session-sync.md). Ids of servers and local
  * addresses are the sender's.
  *
- *     put     head │ form, local, server │ ports │ client │ state… │ age │ second record
- *     change  head │ form, local, server │ ports │ client │ state… │
- *     delete  head │ form, local, server │ ports │ client │
+ *     put     head │ form, local, server, meaning │ ports │ client │ state… │ age │ second record
+ *     change  head │ form, local, server, meaning │ ports │ client │ state… │     │ second record
+ *     delete  head │ form, local, server, meaning │ ports │ client │        │     │ second record
  *
- * The client is left out of changes and deletions of sessions that have a local address: server and
- * local port identify them. Numbers are little endian, ports and addresses in network order.
+ * Client and second record are left out of changes and deletions of sessions that have a local
+ * address: server and local port identify them. Numbers are little endian, ports and addresses in
+ * network order.
  */
 #ifndef SYNC_SESSION_H
 #define SYNC_SESSION_H
@@ -21,9 +22,10 @@
 struct sync_session {
 	struct session hot[2];
 	struct session_cold cold[2];
-	uint16_t idle_s; /* since its last packet; hot.seen is not set */
-	uint32_t age_s;  /* of a put: since its creation; cold.created is not set */
-	bool is_pair;    /* of a put: the second records are set */
+	uint16_t meaning; /* hash of what the ids mean: they may have been reassigned */
+	uint16_t idle_s;  /* since its last packet; hot.seen is not set */
+	uint32_t age_s;   /* of a put: since its creation; cold.created is not set */
+	bool is_pair;     /* the second records are set */
 	bool has_client;
 };
 
