@@ -10,48 +10,13 @@
 #include "control.h"
 #include "loss.h"
 #include "model.h"
+#include "peers.h"
 #include "saved.h"
+#include "session_fits.h"
 #include "snat.h"
-#include "splice.h"
 #include "whole.h"
 
 /* ---- validation ------------------------------------------------------------------------------ */
-
-static bool state_fits(uint8_t state, uint8_t proto)
-{
-	bool udp = state == SESSION_UDP_ONE_WAY || state == SESSION_UDP_ANSWERED ||
-	           state == SESSION_UDP_BOTH_WAYS;
-	return udp == (proto == SY_PROTO_UDP) &&
-	       (state == SESSION_ECHO) == (proto != SY_PROTO_UDP && proto != SY_PROTO_TCP);
-}
-
-/* Sessions that begin under the SYN defence are pairs. */
-static bool may_be_spliced(const struct endpoint *e)
-{
-	return e->proto == SY_PROTO_TCP && (e->mode == MODE_FNAT || e->mode == MODE_NAT);
-}
-
-/* A session of a service with many ports has one of them in vport; all others have 0. */
-static bool vport_fits(const struct session_cold *cold, const struct endpoint *e)
-{
-	uint16_t first = ntohs(e->first_port), last = ntohs(e->last_port),
-	         port = ntohs(cold->vport);
-	if (e->vport || e->mode == MODE_SNAT)
-		return port == 0;
-	return port > 0 && (first == 0 || (port >= first && port <= last));
-}
-
-/* The previous process may have crashed between the stores of server_answers(): derives the state
- * from the splice. Without a PROXY header only spliced sessions are SHIFTED. */
-static void adopt_splice(struct session *s, const struct session_cold *cold)
-{
-	const struct session_splice *splice = (const struct session_splice *)(cold + 1);
-	if (splice->spliced && s->state == SESSION_OPENING)
-		s->state = SESSION_ESTABLISHED;
-	else if (!splice->spliced && s->state == SESSION_ESTABLISHED &&
-	         s->flags & SESSION_SHIFTED && !session_is_by_proxy(cold))
-		s->state = SESSION_OPENING;
-}
 
 /* Several threads call this at once; it changes only the record. */
 static enum session_result adopt_validate(void *ctx, uint8_t slot, struct session *s,
@@ -67,23 +32,8 @@ static enum session_result adopt_validate(void *ctx, uint8_t slot, struct sessio
 	if (!b->ctl->dictionary.server_found[s->server] ||
 	    !(local ? b->ctl->dictionary.local_found[s->local] : s->local == LOCAL_NONE))
 		return SESSION_UNKNOWN_ID;
-	/* A SNAT session has its VIP side in the pair record; in other modes the endpoint has
-	 * it. */
-	const struct sy_addr *vip = snat ? &s[1].client : &e->vip, *addr = snat ? vip : &e->addr;
-	bool pair = s[1].state == SESSION_PAIR_RECORD;
-	if (pair != snat && !(pair && may_be_spliced(e)))
+	if (!session_fits(b, s, cold))
 		return SESSION_TORN;
-	if (pair && !snat)
-		adopt_splice(s, cold);
-	if ((s->state == SESSION_OPENING && !pair) ||
-	    (local && sy_addr_is_v4(&b->local[s->local]) != sy_addr_is_v4(addr)) ||
-	    sy_addr_is_v4(&s->client) != sy_addr_is_v4(vip) || !state_fits(s->state, e->proto) ||
-	    !vport_fits(cold, e))
-		return SESSION_TORN;
-	if (s->state == SESSION_UDP_BOTH_WAYS && s->flags & SESSION_UNSHOWN) {
-		s->state = SESSION_UDP_ANSWERED;
-		s->flags &= (uint8_t)~SESSION_UNSHOWN;
-	}
 	const struct service *service = endpoint_service(b, e);
 	if (e->removed || !service)
 		return SESSION_SERVER_GONE;
@@ -219,10 +169,11 @@ int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *er
 		count_kept(b);
 	}
 	id_dictionary_settle(b);
+	peers_adopted(b);
 	a->duration_ns = sy_clock_ns() - began;
 	if (a->found.source != SESSION_SOURCE_NEW)
 		adopt_report(b);
-	return 0;
+	return peers_open(b, err);
 }
 
 int sy_balance_acquire(struct sy_balance *b, uint64_t ticket, struct sy_error *err)
@@ -272,6 +223,7 @@ void sy_balance_seal(struct sy_balance *b, uint64_t ticket)
 	journal_close(b);
 	saved_unlock(b);
 	loss_stop(b);
+	peers_close(b);
 	for (uint32_t id = 0; id < b->ctl->model->server_ids.fresh; id++) {
 		struct traffic t = traffic_sum(b, id);
 		session_server_set_active(b->ctl->store, id, (uint32_t)(t.created - t.ended));

@@ -21,6 +21,8 @@
 #include "loss.h"
 #include "model.h"
 #include "opening_queue.h"
+#include "peers.h"
+#include "queued.h"
 #include "remote.h"
 #include "repeat.h"
 #include "samples.h"
@@ -170,6 +172,8 @@ int sy_balance_attach(struct sy_balance *b, struct sy_runtime *rt, struct sy_err
 	if (rc == 0)
 		rc = model_create(b, err);
 	if (rc == 0)
+		rc = peers_create(b, err);
+	if (rc == 0)
 		rc = control_create(b, err);
 	if (rc == 0)
 		rc = attacks_create(b, err);
@@ -205,6 +209,7 @@ void balance_tick(void *balance)
 	persist_tick(b);
 	validated_tick(b->validated, (uint32_t)(balance_now(b) / SECOND_NS));
 	watch_tick(b);
+	peers_tick(b);
 	client_rates_tick(b->client_rates, balance_now(b) / 1000);
 	attacks_tick(b);
 	access_tick(b);
@@ -221,9 +226,27 @@ void balance_tick(void *balance)
 	}
 }
 
+/* Both, in each poll. */
+bool sy_balance_poll(struct sy_worker *w)
+{
+	bool work = queued_poll(w);
+	return peers_poll(w) || work;
+}
+
+bool sy_balance_is_idle(const struct sy_worker *w)
+{
+	return queued_is_idle(w) && peers_is_idle(w);
+}
+
+uint64_t sy_balance_wake_ns(const struct sy_worker *w)
+{
+	return peers_wake_ns(w);
+}
+
 void sy_balance_detach(struct sy_balance *b)
 {
 	control_destroy(b);
+	peers_destroy(b);
 	access_block_end(b);
 	attacks_destroy(b);
 	watch_destroy(b);
@@ -237,6 +260,11 @@ void sy_balance_detach(struct sy_balance *b)
 		repeats_destroy(b->worker[w].repeats);
 		b->worker[w].repeats = NULL;
 	}
+}
+
+int sy_balance_resign(const char *state_directory)
+{
+	return role_file_is_master(state_directory) ? role_file_save(state_directory, false) : 0;
 }
 
 void sy_balance_destroy(struct sy_balance *b)

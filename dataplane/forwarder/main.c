@@ -34,6 +34,8 @@ int main(int argc, char **argv)
 			break;
 		case ACTION_RELEASE:
 			rc = sy_kernel_cleanup(report_removed, NULL, &err);
+			if (rc == 0 && (rc = sy_balance_resign(o.state)) < 0)
+				sy_fail(&err, -rc, "%s/role: %s", o.state, strerror(-rc));
 			break;
 		case ACTION_CLEANUP:
 			rc = sy_kernel_cleanup(report_removed, NULL, &err);

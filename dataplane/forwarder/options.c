@@ -9,6 +9,7 @@
 #include <sy_port_option.h>
 
 #include "options_host.h"
+#include "options_peers.h"
 
 #define SESSIONS_MAX (UINT64_C(1) << 31)
 #define IDS_MAX      (1u << 24)
@@ -56,6 +57,15 @@ void options_help(void)
 	       "Packets to VIPs\n"
 	       "  --unknown-ports drop|reset|icmp   to ports without a service: no answer (drop),\n"
 	       "                             a reset (UDP: as icmp), or ICMP port unreachable\n"
+	       "\n"
+	       "Sessions that outlive this node (docs/high-availability.md)\n"
+	       "  --node N                   this node's number, 1 to 31\n"
+	       "  --sync ADDRESS[:PORT]      own address and UDP port for session synchronisation\n"
+	       "                             (port 8849)\n"
+	       "  --peer N=ADDRESS[:PORT]    a peer's number and address; repeatable\n"
+	       "  --sync-secret FILE         lines of a number, 1 to 255, and a secret: the first "
+	       "one\n"
+	       "                             seals, peers may still use the second one\n"
 	       "\n"
 	       "Control\n"
 	       "  --socket PATH              control socket (/run/steelyard/forwarder.sock)\n"
@@ -135,6 +145,10 @@ enum option_id {
 	OPT_EVENT_DEVICE,
 	OPT_EVENT_MODEL,
 	OPT_UNKNOWN_PORTS,
+	OPT_NODE,
+	OPT_SYNC,
+	OPT_PEER,
+	OPT_SYNC_SECRET,
 	OPT_SOCKET,
 	OPT_SOCKET_GROUP,
 	OPT_STATE,
@@ -167,6 +181,10 @@ static const struct option long_options[] = {
         {"event-device", required_argument, NULL, OPT_EVENT_DEVICE},
         {"event-model", required_argument, NULL, OPT_EVENT_MODEL},
         {"unknown-ports", required_argument, NULL, OPT_UNKNOWN_PORTS},
+        {"node", required_argument, NULL, OPT_NODE},
+        {"sync", required_argument, NULL, OPT_SYNC},
+        {"peer", required_argument, NULL, OPT_PEER},
+        {"sync-secret", required_argument, NULL, OPT_SYNC_SECRET},
         {"socket", required_argument, NULL, OPT_SOCKET},
         {"socket-group", required_argument, NULL, OPT_SOCKET_GROUP},
         {"state", required_argument, NULL, OPT_STATE},
@@ -229,6 +247,14 @@ static int read_option(struct options *o, int id, const char *text, struct sy_er
 		return options_read_event_model(text, &o->balance.event_model, err);
 	case OPT_UNKNOWN_PORTS:
 		return options_read_unavailable(text, &o->balance.unknown_ports, err);
+	case OPT_NODE:
+		return options_read_node(text, &o->balance.peers, err);
+	case OPT_SYNC:
+		return options_read_sync(text, &o->balance.peers, err);
+	case OPT_PEER:
+		return options_read_peer(text, &o->balance.peers, err);
+	case OPT_SYNC_SECRET:
+		return options_read_secret(text, &o->balance.peers, err);
 	case OPT_SOCKET:
 		return sy_text_option("--socket", text, o->socket, sizeof(o->socket), err);
 	case OPT_SOCKET_GROUP:
@@ -309,6 +335,8 @@ int options_read(int argc, char **argv, struct options *o, struct sy_error *err)
 		o->runtime.kernel |= o->runtime.port[i].backend == SY_PORT_XSK;
 	if (o->balance.sessions_limit && o->balance.sessions_limit < o->balance.sessions)
 		return sy_fail(err, EINVAL, "--max-sessions: less than --sessions");
+	if (options_check_peers(o, err) < 0)
+		return -EINVAL;
 	o->runtime.spare = SY_BALANCE_FRAGMENTS(o->runtime.workers);
 	if (o->balance.event_at_start)
 		o->runtime.spare += SY_BALANCE_EVENTS(o->runtime.workers);

@@ -221,6 +221,7 @@ static int open_and_run(struct process *l)
 	if (rc == 0)
 		rc = sy_balance_create(&o->balance, &l->balance, l->err);
 	sy_secret_wipe(&o->slot_key, sizeof(o->slot_key)); /* the session file has it */
+	sy_secret_wipe(o->balance.peers.secret, sizeof(o->balance.peers.secret));
 	sy_phase_end(SY_PHASE_TABLES);
 	if (rc < 0)
 		return rc;
@@ -228,6 +229,7 @@ static int open_and_run(struct process *l)
 	o->runtime.round = sy_balance_round;
 	o->runtime.poll = sy_balance_poll;
 	o->runtime.is_idle = sy_balance_is_idle;
+	o->runtime.wake_ns = sy_balance_wake_ns;
 	o->runtime.refused = sy_balance_refused;
 	o->runtime.app = l->balance;
 	o->runtime.path_half = sy_balance_path_half(l->balance);

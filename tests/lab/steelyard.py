@@ -96,6 +96,7 @@ class Options:
     group: str = ""  # of its socket; "": the default
     probe: bool = False  # new addresses are probed first, which takes 0.3 s
     slot_key: str = ""  # a file; "": the existing key, or a new one
+    peers: tuple = ()  # the words that make it a node among peers
 
 
 class Steelyard:
@@ -127,7 +128,8 @@ class Steelyard:
 
     def forwarder_argv(self, *words):
         place = ["--state", self.dir / "state", "--socket", self.forwarder_socket]
-        return [FORWARDER, "--instance", self.lab.id, *place, *words]
+        instance = self.lab.id if self.host == "forwarder" else f"{self.lab.id}-{self.host}"
+        return [FORWARDER, "--instance", instance, *place, *words]
 
     def forwarder_options(self):
         """Returns all options except those that identify this forwarder."""
@@ -139,6 +141,7 @@ class Steelyard:
         argv += ["--socket-group", self.options.group] if self.options.group else []
         argv += [] if self.options.probe else ["--probe", "off"]
         argv += ["--slot-key", self.options.slot_key] if self.options.slot_key else []
+        argv += self.options.peers
         # The choice is kept: a later start finds the sessions only in the same memory.
         self.memory = self.memory or memory_options(self.lab, self.options.huge)
         # A system call that the filters lack ends the process, and so the test.

@@ -9,6 +9,7 @@ Two-armed, as most tests use it:
              10.0.0.2
 
 One-armed: the forwarder has `front` alone, and the servers are on the front network.
+With `pair`, a second forwarder host, `standby`, is 10.0.0.3 and 10.1.0.3 beside the first one.
 IPv6 likewise: 10.N.0.X is fd00:N::X (X read as hexadecimal digits).
 """
 
@@ -53,6 +54,7 @@ class Network:
     queues: int = 1  # of the forwarder's interfaces: receive and transmit
     server_mtu: int = 1500  # of the back network
     stacked: str = ""  # macvlans as ports: "two" on both interfaces, or both on the "one"
+    pair: bool = False  # with the host `standby`
     offload: tuple = ()  # hosts whose transmit checksum offload stays on
     hosts: dict = field(default_factory=dict)
     unfinished: list | None = None  # interfaces of a network that is being built
@@ -71,7 +73,8 @@ class Network:
     def build(self):
         """Builds all of it in few commands: those of the switch first, which make the cables."""
         servers = [f"s{n}" for n in range(1, self.servers + 1)]
-        for name in ("switch", "forwarder", "router", "far", "client", *servers):
+        standby = ["standby"] if self.pair else []
+        for name in ("switch", "forwarder", *standby, "router", "far", "client", *servers):
             self._record(name)
         everybody = [host.ns for host in self.hosts.values()]
         create_all(everybody)
@@ -102,6 +105,10 @@ class Network:
             self._stack(forwarder)
         forwarder.v4, forwarder.v6 = v4(FRONT, 1), v6(FRONT, 1)
 
+        if self.pair:
+            self.plug(self["standby"], "front", "front", FRONT, 3, self.queues)
+            self.plug(self["standby"], "back", "back", BACK, 3, self.queues, self.server_mtu)
+
         router = self["router"]
         self.plug(router, "eth0", "front", FRONT, 2)
         self.plug(router, "far0", "far", FAR, 1)
@@ -118,6 +125,8 @@ class Network:
     def _routes(self):
         for text in (f"10.{FAR}.0.0/24 via {v4(FRONT, 2)}", f"{v6(FAR, '')}/64 via {v6(FRONT, 2)}"):
             self["forwarder"].ns.ip(f"route add {text}")
+            if self.pair:
+                self["standby"].ns.ip(f"route add {text}")
         self.default_route("client", v4(FRONT, 1), v6(FRONT, 1))
         self.default_route("far", v4(FAR, 1), v6(FAR, 1))
         self.default_route("router", v4(FRONT, 1), v6(FRONT, 1))

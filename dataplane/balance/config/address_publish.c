@@ -62,7 +62,7 @@ int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
 	void *data = ADDRESS_DATA(kind, 0);
 	if (rte_hash_lookup_data(b->ctl->model->address, addr, &data) < 0) {
 		int rc = address_check_use(b, addr, kind, err);
-		if (rc == 0)
+		if (rc == 0 && !b->ctl->standby)
 			rc = sy_address_claim(b->rt, addr, err);
 		if (rc < 0)
 			return rc;
@@ -99,9 +99,32 @@ void address_collect(struct sy_balance *b)
 		if (ADDRESS_REFS(data) > 0)
 			continue;
 		struct sy_addr addr = *(const struct sy_addr *)key;
-		sy_address_release(b->rt, &addr);
+		if (!b->ctl->standby)
+			sy_address_release(b->rt, &addr);
 		rte_hash_del_key(b->ctl->model->address, &addr);
 	}
+}
+
+void addresses_serve(struct sy_balance *b, bool serve)
+{
+	struct sy_error err;
+	const void *key;
+	void *data;
+	uint32_t next = 0;
+	if (b->ctl->standby != serve)
+		return;
+	if (!serve)
+		source_release(b);
+	while (rte_hash_iterate(b->ctl->model->address, &key, &data, &next) >= 0) {
+		early_address_changed(b, key);
+		if (!serve)
+			sy_address_release(b->rt, key);
+		else if (sy_address_take(b->rt, key, &err) < 0)
+			sy_log(SY_LOG_ERROR, "balance", "%s", err.text);
+	}
+	b->ctl->standby = !serve;
+	if (serve)
+		source_divert(b);
 }
 
 /* Assigns each bucket of clients the local address with the highest hash of both (rendezvous

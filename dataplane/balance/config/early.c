@@ -228,7 +228,7 @@ static void due_handle(struct sy_balance *b, unsigned at)
 void early_flush(struct sy_balance *b)
 {
 	struct early *e = b->ctl->early;
-	for (unsigned i = e->dues; i-- > 0 && sy_runtime_is_claimed(b->rt);)
+	for (unsigned i = e->dues; i-- > 0 && addresses_are_served(b);)
 		if (e->due[i]->published)
 			due_handle(b, i);
 }
@@ -236,7 +236,7 @@ void early_flush(struct sy_balance *b)
 void early_tick(struct sy_balance *b)
 {
 	struct early *e = b->ctl->early;
-	if (b->ctl->model->open || !b->ctl->model->settled || !sy_runtime_is_claimed(b->rt))
+	if (b->ctl->model->open || !b->ctl->model->settled || !addresses_are_served(b))
 		return;
 	for (unsigned n = 0; n < TICK_VIPS && e->dues > 0; n++)
 		due_handle(b, e->dues - 1);

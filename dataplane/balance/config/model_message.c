@@ -68,6 +68,13 @@ static const Steelyard__Forwarder__V1__WhenUnavailable answers[] = {
         [SY_UNAVAILABLE_ICMP] = STEELYARD__FORWARDER__V1__WHEN_UNAVAILABLE__WHEN_UNAVAILABLE_ICMP,
 };
 
+/* By enum policy_sync; the default is as before the field existed. */
+static const Steelyard__Forwarder__V1__Sync syncs[] = {
+        [SYNC_ESTABLISHED] = STEELYARD__FORWARDER__V1__SYNC__SYNC_UNSPECIFIED,
+        [SYNC_OFF] = STEELYARD__FORWARDER__V1__SYNC__SYNC_OFF,
+        [SYNC_ALL] = STEELYARD__FORWARDER__V1__SYNC__SYNC_ALL,
+};
+
 int reply_service(const struct sy_balance *b, struct arena *a, const struct model_service *s,
                   Steelyard__Forwarder__V1__Service **out, struct sy_error *err)
 {
@@ -87,6 +94,7 @@ int reply_service(const struct sy_balance *b, struct arena *a, const struct mode
 	pb->keep_client_options = s->policy.keep_client_options;
 	pb->syn_defence = defences[s->policy.syn_defence];
 	pb->when_unavailable = answers[s->policy.when_unavailable];
+	pb->sync = syncs[s->policy.sync];
 	if (s->policy.mark) {
 		MESSAGE_NEW(a, pb->mark, steelyard__forwarder__v1__mark__init);
 		pb->mark->dscp = s->policy.mark - 1u;

@@ -115,6 +115,27 @@ static int read_unavailable(const Steelyard__Forwarder__V1__Service *pb, uint8_t
 	}
 }
 
+static int read_sync(const Steelyard__Forwarder__V1__Service *pb, uint8_t *out,
+                     struct sy_error *err)
+{
+	switch (pb->sync) {
+	case STEELYARD__FORWARDER__V1__SYNC__SYNC_UNSPECIFIED:
+	case STEELYARD__FORWARDER__V1__SYNC__SYNC_ESTABLISHED:
+		*out = SYNC_ESTABLISHED;
+		return 0;
+	case STEELYARD__FORWARDER__V1__SYNC__SYNC_OFF:
+		*out = SYNC_OFF;
+		return 0;
+	case STEELYARD__FORWARDER__V1__SYNC__SYNC_ALL:
+		*out = SYNC_ALL;
+		return 0;
+	default:
+		return sy_fail(err, EINVAL,
+		               "service %s: unknown sync %d; known: off, established, all",
+		               pb->name, (int)pb->sync);
+	}
+}
+
 static int check_client_limits(const Steelyard__Forwarder__V1__Service *pb, struct sy_error *err)
 {
 	const Steelyard__Forwarder__V1__ClientLimits *l = pb->client_limits;
@@ -203,9 +224,10 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 	static const Steelyard__Forwarder__V1__ClientLimits none =
 	        STEELYARD__FORWARDER__V1__CLIENT_LIMITS__INIT;
 	limits = limits ? limits : &none;
-	uint8_t defence, unavailable = SY_UNAVAILABLE_RESET;
+	uint8_t defence, unavailable = SY_UNAVAILABLE_RESET, sync = SYNC_ESTABLISHED;
 	if (check_client_limits(pb, err) < 0 || check_sloppy(pb, err) < 0 ||
-	    read_defence(pb, &defence, err) < 0 || read_unavailable(pb, &unavailable, err) < 0)
+	    read_defence(pb, &defence, err) < 0 || read_unavailable(pb, &unavailable, err) < 0 ||
+	    read_sync(pb, &sync, err) < 0)
 		return -EINVAL;
 	*out = (struct policy){
 	        .scheduler = (uint8_t)pb->scheduler,
@@ -222,6 +244,7 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 	        .resets = read_resets(pb->resets),
 	        .syn_defence = defence,
 	        .when_unavailable = unavailable,
+	        .sync = sync,
 	        .mark = (uint8_t)(pb->mark ? pb->mark->dscp + 1 : 0),
 	};
 	return read_persistence(pb, out, err);

@@ -26,6 +26,8 @@ static const list_function list_of[] = {
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_FETCH_SAMPLES] = list_samples,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_SET_SHARES] = control_set_shares,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_CLAIM] = control_claim,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_SET_ROLE] = control_set_role,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_PEERS] = list_peers,
 };
 
 /* ---- replies --------------------------------------------------------------------------------- */

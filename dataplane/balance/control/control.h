@@ -168,6 +168,10 @@ int list_workers(struct sy_balance *b, const pb_request *q, struct arena *a, pb_
                  struct sy_error *err);
 int list_slots(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                struct sy_error *err);
+int list_peers(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+               struct sy_error *err);
+int control_set_role(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                     struct sy_error *err);
 int list_snat(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
               struct sy_error *err);
 int list_attacks(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,

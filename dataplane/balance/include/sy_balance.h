@@ -36,6 +36,26 @@ enum sy_unavailable {
 	SY_UNAVAILABLE_ICMP,  /* ICMP port unreachable */
 };
 
+#define SY_PEERS_NODES   32 /* numbers 1 to 31 */
+#define SY_PEERS_SECRETS 2
+
+/* Session synchronisation (docs/design/0068-session-sync.md). Ports in host order. */
+struct sy_peers_options {
+	uint8_t node; /* this node's number, 1 to 31; 0: no peers */
+	struct sy_addr address;
+	uint16_t port; /* UDP */
+	struct {
+		struct sy_addr addr;
+		uint16_t port; /* 0: no peer has this number */
+	} peer[SY_PEERS_NODES];
+	/* Pre-shared. The first one seals; peers may still use the second one. */
+	struct sy_peers_secret {
+		uint8_t id;
+		uint16_t len; /* 0: none */
+		uint8_t bytes[256];
+	} secret[SY_PEERS_SECRETS];
+};
+
 struct sy_balance_options {
 	uint64_t sessions; /* initial capacity of all session tables; 0: that of the existing store,
 	                      or chosen by the available memory */
@@ -57,6 +77,7 @@ struct sy_balance_options {
 	uint32_t max_services;              /* ≤ 2^24 */
 	uint32_t max_servers;               /* ≤ 2^24 */
 	enum sy_unavailable unknown_ports;  /* for ports of a VIP that have no service */
+	struct sy_peers_options peers;      /* with slot_key */
 	struct sy_control_access access;    /* access to the control socket */
 	/* Begins an upgrade; sy_balance_upgrade_answer() replies later. Or fails with a negative
 	 * errno and err. NULL: upgrades are refused. */
@@ -105,6 +126,9 @@ void sy_balance_upgrade_answer(struct sy_balance *b, const struct sy_balance_upg
 int sy_balance_serve(struct sy_balance *b, const char *socket_path, struct sy_error *err);
 /* Closes the control socket; before sy_runtime_close(). */
 void sy_balance_detach(struct sy_balance *b);
+/* While no forwarder has this state directory: another node is the master from now on, and the next
+ * start is a backup. Without peers it does nothing. Returns 0 or a negative errno. */
+int sy_balance_resign(const char *state_directory);
 /* After sy_runtime_close(). */
 void sy_balance_destroy(struct sy_balance *b);
 
@@ -116,9 +140,10 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst);
 void sy_event_stage(struct sy_worker *w, struct sy_burst *burst);
 /* Periodic work of each worker: expiry. */
 void sy_balance_round(struct sy_worker *w);
-/* For sy_runtime_options.poll and is_idle: packets in the event device. */
+/* For sy_runtime_options.poll, is_idle and wake_ns: packets in the event device, peers. */
 bool sy_balance_poll(struct sy_worker *w);
 bool sy_balance_is_idle(const struct sy_worker *w);
+uint64_t sy_balance_wake_ns(const struct sy_worker *w);
 /* For sy_runtime_options.refused: counts the packet under its service. */
 void sy_balance_refused(struct sy_worker *w, uint32_t service, enum sy_drop reason);
 

@@ -20,6 +20,7 @@
 #include "pressure.h"
 #include "reset.h"
 #include "snat.h"
+#include "synced.h"
 #include "unavailable.h"
 #include "validated.h"
 
@@ -95,16 +96,6 @@ static enum sy_drop create_tunnel(struct sy_balance *b, struct session *s, uint6
 	return SY_DROP_NONE;
 }
 
-/* Unfolded sum of the tuple's fields in network order. Both addresses are of one family. */
-static inline uint64_t tuple_sum(const struct sy_tuple *t)
-{
-	uint64_t sum = (uint64_t)t->src.w[3] + t->dst.w[3] + t->sport + t->dport;
-	if (!sy_addr_is_v4(&t->src))
-		for (unsigned i = 0; i < 3; i++)
-			sum += (uint64_t)t->src.w[i] + t->dst.w[i];
-	return sum;
-}
-
 /* Sets what server-to-client packets need: path, reverse tuple, checksum delta. */
 static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t,
                                     const struct sy_tuple *from, struct session *s,
@@ -122,9 +113,7 @@ static enum sy_drop create_way_back(struct sy_worker *w, struct session_table *t
 	                                          : create_local(w, t, s, p, server_hash);
 	if (reason != SY_DROP_NONE)
 		return reason;
-	const struct sy_tuple to = {*session_local(b, s, e), e->addr, s->local_port,
-	                            session_port(e, cold), e->proto};
-	s->delta = sy_csum_delta(tuple_sum(from), tuple_sum(&to));
+	s->delta = session_compute_delta(b, s, cold, e, from);
 	return SY_DROP_NONE;
 }
 
@@ -505,5 +494,7 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	bw->created++;
 	SY_COUNT(counts->begun, 1);
 	SY_COUNT(bw->share[creation->server].traffic.created, 1);
+	if (SY_UNLIKELY(service->policy.sync == SYNC_ALL))
+		synced_change(w, burst->slot[i], record);
 	return record;
 }

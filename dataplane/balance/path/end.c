@@ -7,6 +7,7 @@
 #include "opening_queue.h"
 #include "pressure.h"
 #include "reset.h"
+#include "synced.h"
 
 uint64_t session_client_hash(const struct session *s, uint64_t tuple_hash, uint64_t server_hash)
 {
@@ -32,7 +33,9 @@ static void end_hashed(struct sy_worker *w, struct session_table *t, uint32_t re
 	struct session *s = session_at(t, record);
 	struct balance_worker *bw = balance_worker_of(w);
 	const struct sy_balance *b = w->app;
-	reset_time_wait(w, s, session_cold_at(t, record));
+	if (SY_LIKELY(!session_is_replica(b, t->slot, record)))
+		reset_time_wait(w, s, session_cold_at(t, record));
+	synced_end(w, t->slot, record);
 	if (SY_UNLIKELY(s->state == SESSION_OPENING))
 		opening_queue_drop(w, t->slot, record);
 	pressure_end(w, t, record);

@@ -14,6 +14,7 @@
 #include "police.h"
 #include "pressure.h"
 #include "segment_shortcut.h"
+#include "synced.h"
 
 #define FAST_GROUP 16
 
@@ -72,6 +73,7 @@ static __attribute__((noinline)) bool fast_answer(struct sy_worker *w, struct sy
 		delay_answer(w, burst->slot[i], record, s->server);
 		loss_begin(w, burst->slot[i], record, s);
 	}
+	synced_change_known(w, burst->slot[i], record);
 	return true;
 }
 
@@ -118,6 +120,7 @@ fast_advance(struct sy_worker *w, struct sy_burst *burst, const struct fast_pass
 		       fast_answer(w, burst, at->i, record, s, at->endpoint);
 	if (opens)
 		fast_leave_embryonic(w, burst->slot[at->i], record);
+	synced_change(w, burst->slot[at->i], record);
 	return true;
 }
 

@@ -4,7 +4,7 @@
  *
  *   owner     police_check() marks the packet in burst.queued ─► rewrite ─► queued_send() ──┐
  *                                                                                 event device
- *   consumer  sy_balance_poll() ─► packet_meet(): charges the limits ─► its port ◄──────┘
+ *   consumer  queued_poll() ─► packet_meet(): charges the limits ─► its port ◄──────┘
  */
 #include "queued.h"
 
@@ -164,7 +164,7 @@ static void stage_poll(struct sy_worker *w, const struct event_stage *s)
 	sy_event_maintain(exit);
 }
 
-bool sy_balance_poll(struct sy_worker *w)
+bool queued_poll(struct sy_worker *w)
 {
 	const struct sy_balance *b = w->app;
 	const struct event_stage *s = SY_RCU_READ(b->stage);
@@ -175,7 +175,7 @@ bool sy_balance_poll(struct sy_worker *w)
 	return true;
 }
 
-bool sy_balance_is_idle(const struct sy_worker *w)
+bool queued_is_idle(const struct sy_worker *w)
 {
 	const struct sy_balance *b = w->app;
 	const struct event_stage *s = SY_RCU_READ(b->stage);

@@ -28,6 +28,7 @@
 #include "slow_advance.h"
 #include "splice_path.h"
 #include "sweep.h"
+#include "synced.h"
 #include "unavailable.h"
 
 /* The path MTU in bytes that routers have reported for the client of a server's packet; 0: none.
@@ -180,10 +181,13 @@ static bool slow_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                       enum session_direction from)
 {
 	const struct sy_balance *b = w->app;
-	const struct session *s = session_at(b->table[burst->slot[i]], burst->session[i]);
+	const struct session_table *t = b->table[burst->slot[i]];
+	const struct session *s = session_at(t, burst->session[i]);
 	if (!police_passes(w, burst, i, s, &b->endpoint[s->server], from))
 		return false;
+	const struct synced_state before = synced_state_of(b, t, burst->session[i]);
 	bool goes_on = slow_advance(w, burst, i);
+	synced_compare(w, t, burst->session[i], &before);
 	if (burst->session[i] == SESSION_NONE) /* its session has ended: it may begin a new one */
 		police_undo(w, i);
 	return goes_on;
@@ -241,7 +245,9 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		}
 	}
 	struct session *s = session_at(t, burst->session[i]);
+	const struct synced_state known = synced_state_of(b, t, burst->session[i]);
 	slow_forward(w, burst, i, s);
+	synced_compare(w, t, burst->session[i], &known); /* the client's address was inserted */
 	if (SY_UNLIKELY(how == DEFENCE_OPENS))
 		splice_open(w, burst, i, burst->session[i], &opening);
 	if (from == SESSION_SERVER && session_is_one_packet(s) && packet_is_whole(&burst->view[i]))

@@ -18,6 +18,7 @@
 #include "reset_both.h"
 #include "splice_path.h"
 #include "sweep.h"
+#include "synced.h"
 #include "tcp_step.h"
 
 #define SWEEP_PASS_NS 1000000000u
@@ -194,21 +195,36 @@ static inline bool sweep_passes(const struct slice *slice, const struct session 
 	       (s->path == SY_PATH_NONE || SY_RCU_READ(w->path_mtu[s->path]));
 }
 
+/* A replica neither expires nor meets access lists here: the node that serves the session decides.
+ */
+static bool sweep_replica(struct slice *slice, struct session_table *t, uint32_t record)
+{
+	if (!session_is_dead(slice->w->app, session_at(t, record)))
+		return false;
+	slice_add(slice, t, record);
+	return true;
+}
+
 static void sweep_session(struct slice *slice, struct session_table *t, uint32_t record)
 {
 	struct sy_worker *w = slice->w;
 	struct sy_balance *b = w->app;
 	struct session *s = session_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
+	const bool replica = session_is_replica(b, t->slot, record);
 
 	if (SY_UNLIKELY(!t->counted) && session_state_is_embryonic(s->state))
 		pressure_begin(w, t, record);
-	if (SY_UNLIKELY(slice->access) && sweep_refuses(slice, t, record))
+	if (SY_UNLIKELY(replica)) {
+		if (sweep_replica(slice, t, record))
+			return;
+	} else if (SY_UNLIKELY(slice->access) && sweep_refuses(slice, t, record)) {
 		return;
+	}
 	if (SY_LIKELY(sweep_passes(slice, s, session_cold_at(t, record), e)) ||
-	    sweep_ends(slice, t, record))
+	    (!replica && sweep_ends(slice, t, record)))
 		return;
-	if (SY_UNLIKELY(session_is_challenged(s)))
+	if (SY_UNLIKELY(session_is_challenged(s)) && !replica)
 		challenge_repeat(w, s);
 	if (SY_UNLIKELY(s->path != SY_PATH_NONE && sy_path_is_stale(b->rt, s->path)))
 		s->path = sy_path_lookup(b->rt, &s->client);
@@ -216,11 +232,34 @@ static void sweep_session(struct slice *slice, struct session_table *t, uint32_t
 		forward_path(w, s, SESSION_CLIENT); /* renews the pair record's path */
 }
 
+/* A client of a one-way service has gone on sending: from now on peers keep the session. */
+static bool sweep_finds_talk(const struct sy_balance *b, const struct session_table *t,
+                             uint32_t record)
+{
+	const struct session *s = session_at(t, record);
+	return s->state == SESSION_UDP_ONE_WAY &&
+	       !(*session_mark_at(b, t->slot, record) & (SYNC_KNOWN | SYNC_OWNER)) &&
+	       endpoint_is_one_way(&b->endpoint[s->server]) &&
+	       pressure_talks(s, session_cold_at(t, record));
+}
+
+/* After the sweep has looked at a session. */
+static __attribute__((noinline)) void sweep_sync(struct sy_worker *w, const struct session_table *t,
+                                                 uint32_t record, const struct synced_state *before)
+{
+	synced_compare(w, t, record, before);
+	if (sweep_finds_talk(w->app, t, record))
+		synced_change(w, t->slot, record);
+}
+
 static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 {
 	struct slice *slice = ctx;
 	const struct sy_balance *b = slice->w->app;
+	const struct synced_state before = synced_state_of(b, t, record);
 	sweep_session(slice, t, record);
+	if (SY_UNLIKELY(b->sync != NULL) && session_at(t, record)->state != SESSION_FREE)
+		sweep_sync(slice->w, t, record, &before);
 	if (SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL) &&
 	    session_at(t, record)->state != SESSION_FREE)
 		client_sessions_recount(slice->w, t, record);

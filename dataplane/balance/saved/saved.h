@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The configuration in the state directory: `config`, a snapshot, `journal`, the transactions
- * accepted since, and `sets/DIGEST`, the data of sets that both name. Control thread only. Without
- * a state directory these functions do nothing.
+ * accepted since, and `sets/DIGEST`, the data of sets that both name; and `role`. Control thread
+ * only. Without a state directory these functions do nothing.
  */
 #ifndef SAVED_H
 #define SAVED_H
@@ -43,6 +43,13 @@ int saved_check_newer(struct sy_balance *b, const ProtobufCMessage *m, struct sy
 /* Does the error come from the file's content, so that it would recur at the next start? Other
  * errors (memory, lo, nftables) may not recur. */
 bool saved_is_refused(int rc);
+
+/* ---- role_file.c ----------------------------------------------------------------------------- */
+
+/* Was this node the master when the role was saved last? directory NULL, or no such file: no. */
+bool role_file_is_master(const char *directory);
+/* 0 or a negative errno. */
+int role_file_save(const char *directory, bool master);
 
 /* ---- set_file.c: the data of sets ---------------------------------------------------------------
  */

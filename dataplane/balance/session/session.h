@@ -278,6 +278,8 @@ bool session_local_named(const struct session_store *s, uint8_t id, struct sy_ad
 /* Both keep the name valid while they change it. */
 void session_server_set_removed(struct session_store *s, uint32_t id);
 void session_server_set_active(struct session_store *s, uint32_t id, uint32_t active);
+/* Changes whenever a name does. Any thread. */
+uint32_t session_names_version(const struct session_store *s);
 /* Ids below this one may have names. */
 uint32_t session_servers(const struct session_store *s);
 

@@ -87,6 +87,16 @@ static bool local_read(const struct session_file *f, uint32_t id, struct sy_addr
 
 /* ---- interface of the store ------------------------------------------------------------------ */
 
+static void names_have_changed(struct session_store *s)
+{
+	__atomic_store_n(&s->names_version, s->names_version + 1, __ATOMIC_RELEASE);
+}
+
+uint32_t session_names_version(const struct session_store *s)
+{
+	return __atomic_load_n(&s->names_version, __ATOMIC_ACQUIRE);
+}
+
 void session_name_server(struct session_store *s, uint32_t id,
                          const struct session_server_name *name)
 {
@@ -96,6 +106,7 @@ void session_name_server(struct session_store *s, uint32_t id,
 		server_write(s->now.file, id, name);
 	else
 		__atomic_store_n(&server_at(s->now.file, id)->check, 0, __ATOMIC_RELEASE);
+	names_have_changed(s);
 }
 
 void session_name_local(struct session_store *s, uint8_t id, const struct sy_addr *addr)
@@ -104,6 +115,7 @@ void session_name_local(struct session_store *s, uint8_t id, const struct sy_add
 		local_write(s->now.file, id, addr);
 	else
 		__atomic_store_n(&local_at(s->now.file, id)->check, 0, __ATOMIC_RELEASE);
+	names_have_changed(s);
 }
 
 bool session_server_named(const struct session_store *s, uint32_t id,
@@ -121,6 +133,7 @@ void session_server_set_removed(struct session_store *s, uint32_t id)
 {
 	if (id < session_servers(s))
 		server_at(s->now.file, id)->removed = 1;
+	names_have_changed(s);
 }
 
 void session_server_set_active(struct session_store *s, uint32_t id, uint32_t active)

@@ -200,6 +200,7 @@ struct session_store {
 	bool due;         /* adoption is due before the tables are used */
 	uint64_t left_ns; /* when the file's last process was last alive */
 	struct session_found found;
+	uint32_t names_version; /* writer: control thread; readers: acquire */
 	struct session_index index[SY_SLOTS] __attribute__((aligned(SY_CACHE_LINE)));
 	struct session_table tables[SY_SLOTS];
 };

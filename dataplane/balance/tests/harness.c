@@ -72,7 +72,7 @@ static void clock_set(struct harness *r)
 int harness_open(struct harness *r, const struct harness_options *given, struct sy_error *err)
 {
 	*r = (struct harness){.now_ns = given->start_ns ? given->start_ns : START_NS};
-	const struct sy_balance_options options = {
+	struct sy_balance_options options = {
 	        .sessions = given->sessions ? given->sessions : 64 * SY_SLOTS,
 	        .sessions_limit = given->sessions_limit ? given->sessions_limit : 1,
 	        .store_directory = given->store_directory,
@@ -88,6 +88,8 @@ int harness_open(struct harness *r, const struct harness_options *given, struct 
 	        .max_services = given->max_services ? given->max_services : 1024,
 	        .max_servers = given->max_servers ? given->max_servers : 4096,
 	};
+	if (given->peers)
+		options.peers = *given->peers;
 	struct sy_runtime_options o = {
 	        .workers = given->workers ? given->workers : 1,
 	        .memory_mb = given->memory_mb ? given->memory_mb : 128,
@@ -97,6 +99,7 @@ int harness_open(struct harness *r, const struct harness_options *given, struct 
 	        .round = sy_balance_round,
 	        .poll = sy_balance_poll,
 	        .is_idle = sy_balance_is_idle,
+	        .wake_ns = sy_balance_wake_ns,
 	        .refused = sy_balance_refused,
 	        .neigh = given->neigh,
 	        .neighs = given->neighs,

@@ -56,6 +56,7 @@ struct harness_options {
 	const char *event_device, *event_model; /* as in struct sy_balance_options */
 	unsigned event_capacity;                /* likewise */
 	bool event_at_start;                    /* likewise */
+	const struct sy_peers_options *peers;   /* NULL: none */
 	struct sy_static_neigh *neigh;
 	unsigned neighs;
 	struct sy_static_route *route;

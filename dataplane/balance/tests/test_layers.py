@@ -24,6 +24,7 @@ LAYERS = [
     ("path", "balance.h", "model.h"),
     ("config", "snat.h", "create.h"),
     ("saved", "model.h", "control.h"),
+    ("peers", "end.h", "control.h"),
     ("control", "saved.h", "end.h"),
 ]
 

@@ -123,6 +123,7 @@ struct balance_worker {
 	struct originated_rates originated;  /* rate limits of originated packets */
 	struct opening_queue *opening_queue; /* opening_queue.h */
 	struct overload overload;
+	uint64_t sync_ns;        /* when peers_poll() is to run again: view/synced.h */
 	struct repeats *repeats; /* repeat.h */
 	struct delays *delays;   /* delay.h */
 	struct losses *losses;   /* loss.h */
@@ -148,6 +149,8 @@ struct client_counts; /* client_count.h */
 struct validated;     /* validated clients of DR and IPIP: validated.h */
 struct event_stage;   /* event_stage.h */
 struct persist;       /* bindings of client prefixes to servers: persist.c */
+struct sync_node;     /* session synchronisation: sync/sync_node.h */
+struct peers;         /* its end at this balancer: peers/peers.h */
 
 #define CLIENT_MTUS 4096 /* max clients whose path MTU is stored */
 
@@ -162,6 +165,10 @@ struct sy_balance {
 	struct session_table *table[SY_SLOTS]; /* by slot; valid once adopted */
 	const struct session_index *index;     /* by slot: all that look-ups read */
 	uint64_t originated_flag; /* mbuf flag of originated packets: path/originated.h */
+	struct sync_node *sync;   /* NULL: there are no peers. Set before workers run */
+	/* By session_mark_at(): marks of sync_log.h. Writer and reader: the slot's owner */
+	uint8_t *sync_mark;
+	struct peers *peers; /* with `sync` */
 
 	struct endpoint *endpoint; /* [max_servers] */
 	uint32_t *server_active;   /* [max_servers]: live sessions. Writers: workers, load_acquire()

@@ -130,6 +130,14 @@ struct policy {
 	uint16_t access;          /* id of its access list + 1; 0: none */
 	uint8_t mark;             /* DSCP of packets to servers + 1; 0: unchanged */
 	uint8_t when_unavailable; /* enum sy_unavailable */
+	uint8_t sync;             /* enum policy_sync */
+};
+
+/* From when on peers get replicas of the service's sessions (docs/design/0068-session-sync.md). */
+enum policy_sync {
+	SYNC_ESTABLISHED, /* TCP's handshake, or the client's second datagram */
+	SYNC_OFF,         /* never */
+	SYNC_ALL,         /* their creation */
 };
 
 /* When SYNs are answered by cookies or challenges (docs/design/0025-syn-defence.md). */

@@ -126,6 +126,27 @@ static inline struct sy_rewrite session_rewrite(const struct sy_balance *b, cons
 	                           .l4_delta = sy_csum_inverse(s->delta)};
 }
 
+/* Unfolded sum of the tuple's fields in network order. Both addresses are of one family. */
+static inline uint64_t session_tuple_sum(const struct sy_tuple *t)
+{
+	uint64_t sum = (uint64_t)t->src.w[3] + t->dst.w[3] + t->sport + t->dport;
+	if (!sy_addr_is_v4(&t->src))
+		for (unsigned i = 0; i < 3; i++)
+			sum += (uint64_t)t->src.w[i] + t->dst.w[i];
+	return sum;
+}
+
+/* session.delta of a session that has all else; client: session_client_tuple(). Not for SNAT. */
+static inline uint16_t session_compute_delta(const struct sy_balance *b, const struct session *s,
+                                             const struct session_cold *cold,
+                                             const struct endpoint *e,
+                                             const struct sy_tuple *client)
+{
+	const struct sy_tuple to = {*session_local(b, s, e), e->addr, s->local_port,
+	                            session_port(e, cold), e->proto};
+	return sy_csum_delta(session_tuple_sum(client), session_tuple_sum(&to));
+}
+
 /*
  * ---- checking a candidate of the index against a packet's tuple
  *

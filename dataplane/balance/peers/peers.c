@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <rte_ring.h>
+
+#include "model.h"
+#include "saved.h"
+#include "synced.h"
+#include "table_map.h"
+
+#define COPIES     700  /* sessions of copies that a worker sends in a millisecond, at most */
+#define INBOX      1024 /* parts */
+#define INBOX_POLL 64   /* of them in one poll */
+#define CLAIM_STEP 4096 /* records that a worker looks at in one poll, to claim replicas */
+#define MARKS      ((size_t)SY_SLOTS * SESSION_RECORDS_MAX)
+
+static const char *const refusal_name[] = {
+#define X(id, name, help) name,
+        PEERS_REFUSALS(X)
+#undef X
+};
+static const char *const refusal_help[] = {
+#define X(id, name, help) help,
+        PEERS_REFUSALS(X)
+#undef X
+};
+
+const char *peers_refusal_name(enum peers_refusal reason)
+{
+	return refusal_name[reason];
+}
+
+const char *peers_refusal_help(enum peers_refusal reason)
+{
+	return refusal_help[reason];
+}
+
+/* ---- parts for other workers ----------------------------------------------------------------- */
+
+struct passed {
+	struct sync_part part;
+	uint8_t node;
+	uint8_t bytes[];
+};
+
+static unsigned owner_of(void *context, unsigned slot)
+{
+	const struct peers *p = context;
+	return slot == SYNC_DICTIONARY ? 0 : sy_slot_worker(p->b->rt, (uint8_t)slot);
+}
+
+static void part_pass(void *context, unsigned worker, uint8_t node, const struct sync_part *part)
+{
+	struct peers *p = context;
+	struct passed *m = malloc(sizeof(*m) + part->len);
+	if (!m) /* the peer sends it again */
+		return;
+	m->part = *part;
+	m->node = node;
+	memcpy(m->bytes, part->bytes, part->len);
+	if (rte_ring_enqueue(p->worker[worker].inbox, m) < 0) {
+		free(m);
+		return;
+	}
+	sy_worker_wake(sy_worker_at(p->b->rt, worker));
+}
+
+static bool inbox_poll(struct peers *p, struct sy_worker *w)
+{
+	struct passed *m;
+	unsigned n = 0;
+	while (n < INBOX_POLL && rte_ring_dequeue(p->worker[w->id].inbox, (void **)&m) == 0) {
+		m->part.bytes = m->bytes;
+		sync_lane_part(p->node, w->id, m->node, &m->part, w->now_ns);
+		free(m);
+		n++;
+	}
+	return n > 0;
+}
+
+/* ---- a worker's poll ------------------------------------------------------------------------- */
+
+static void role_follow(struct peers *p, struct sy_worker *w)
+{
+	struct peers_worker *pw = &p->worker[w->id];
+	const uint8_t role = SY_READ(p->role);
+	if (pw->role != role) {
+		pw->role = role;
+		pw->claim_at = role == SYNC_ROLE_MASTER ? 0 : SY_SLOTS;
+		if (role ==
+		    SYNC_ROLE_BACKUP) /* puts were refused: their sessions were served here */
+			sync_node_ask(p->node, w->id, false);
+	}
+	for (uint32_t looked = 0; looked < CLAIM_STEP && pw->claim_at < SY_SLOTS; pw->claim_at++) {
+		if (owner_of(p, pw->claim_at) != w->id)
+			continue;
+		peers_claim(w, pw->claim_at);
+		looked += session_capacity(p->b->table[pw->claim_at]);
+	}
+}
+
+/* Puts were refused because an id had no meaning here: now it may have one. */
+static void names_follow(struct peers *p, struct sy_worker *w)
+{
+	struct peers_worker *pw = &p->worker[w->id];
+	const uint32_t resolved = __atomic_load_n(&p->names.resolved, __ATOMIC_ACQUIRE);
+	if (pw->names_seen == resolved)
+		return;
+	pw->names_seen = resolved;
+	sync_node_ask(p->node, w->id, true);
+}
+
+bool peers_poll(struct sy_worker *w)
+{
+	const struct sy_balance *b = w->app;
+	struct peers *p = b->peers;
+	struct balance_worker *bw = balance_worker_of(w);
+	if (SY_LIKELY(!p))
+		return false;
+	bool work = inbox_poll(p, w);
+	const bool readable = sy_worker_is_readable(w);
+	if (SY_LIKELY(w->now_ns < bw->sync_ns && !work && !readable))
+		return false;
+	work |= peers_receive(p, w);
+	if (w->id == 0 && names_poll(p->b, &p->names))
+		work = true;
+	names_follow(p, w);
+	role_follow(p, w);
+	bw->sync_ns = sync_lane_poll(p->node, w->id, w->now_ns);
+	if (SY_UNLIKELY(p->worker[w->id].claim_at < SY_SLOTS)) {
+		bw->sync_ns = w->now_ns;
+		return true;
+	}
+	return work;
+}
+
+uint64_t peers_wake_ns(const struct sy_worker *w)
+{
+	const struct sy_balance *b = w->app;
+	return SY_LIKELY(!b->peers) ? UINT64_MAX : b->worker[w->id].sync_ns;
+}
+
+bool peers_is_idle(const struct sy_worker *w)
+{
+	const struct sy_balance *b = w->app;
+	return SY_LIKELY(!b->peers) || rte_ring_empty(b->peers->worker[w->id].inbox);
+}
+
+/* ---- the role -------------------------------------------------------------------------------- */
+
+void peers_set_role(struct sy_balance *b, enum sync_role role)
+{
+	struct peers *p = b->peers;
+	const enum sync_role before = SY_READ(p->role);
+	if (role == before)
+		return;
+	sy_log(SY_LOG_INFO, "peers", "role: %s", role == SYNC_ROLE_MASTER ? "master" : "backup");
+	if (role != SYNC_ROLE_MASTER)
+		addresses_serve(b, false);
+	__atomic_store_n(&p->role, (uint8_t)role, __ATOMIC_RELAXED);
+	sync_node_set_role(p->node, role);
+	if (role == SYNC_ROLE_MASTER)
+		addresses_serve(b, true);
+	int rc = role_file_save(b->options.state_directory, role == SYNC_ROLE_MASTER);
+	if (rc < 0)
+		sy_log(SY_LOG_ERROR, "peers",
+		       "the role cannot be saved in %s: %s; after a restart it is the former one",
+		       b->options.state_directory, strerror(-rc));
+	for (unsigned w = 0; w < b->workers; w++)
+		sy_worker_wake(sy_worker_at(b->rt, w));
+}
+
+/* ---- creation, end --------------------------------------------------------------------------- */
+
+static uint32_t peers_mask(const struct sy_peers_options *o)
+{
+	uint32_t mask = 0;
+	for (unsigned node = 1; node < SYNC_NODES; node++)
+		mask |= (uint32_t)(o->peer[node].port != 0) << node;
+	return mask;
+}
+
+/* Nodes with one slot key have these in common. */
+static uint64_t slot_key_hash(struct peers *p)
+{
+	const struct sy_slot_key *key = session_store_slot_key(p->b->ctl->store);
+	uint64_t h = sy_hash_mix(key->k[0] ^ UINT64_C(0x9e3779b97f4a7c15),
+	                         key->k[1] ^ UINT64_C(0xd6e8feb86659fd93));
+	for (unsigned i = 0; i < SY_ARRAY_LEN(p->key.k); i++)
+		p->key.k[i] = h = sy_hash_mix(h ^ key->k[i % 2], UINT64_C(0xbf58476d1ce4e5b9) + i);
+	return sy_hash_mix(h, UINT64_C(0x94d049bb133111eb));
+}
+
+static bool node_create(struct peers *p)
+{
+	struct sync_node_options o = {
+	        .node = p->options.node,
+	        .slot_key = slot_key_hash(p),
+	        .peers = peers_mask(&p->options),
+	        .workers = p->b->workers,
+	        .copies = COPIES,
+	        .source = peers_source(p),
+	        .sink = peers_sink(p),
+	        .context = p,
+	        .owner = owner_of,
+	        .pass = part_pass,
+	        .send = peers_send,
+	        .stored = peers_stored,
+	};
+	gethostname(o.name, sizeof(o.name) - 1);
+	for (unsigned i = 0; i < SYNC_SECRETS; i++) {
+		o.secret[i].id = p->options.secret[i].id;
+		o.secret[i].len = p->options.secret[i].len;
+		memcpy(o.secret[i].bytes, p->options.secret[i].bytes, o.secret[i].len);
+	}
+	p->node = sync_node_create(&o, sy_clock_ns());
+	sy_secret_wipe(o.secret, sizeof(o.secret));
+	sy_secret_wipe(p->options.secret, sizeof(p->options.secret));
+	return p->node;
+}
+
+static bool workers_create(struct peers *p)
+{
+	char name[RTE_RING_NAMESIZE];
+	for (unsigned w = 0; w < p->b->workers; w++) {
+		struct peers_worker *pw = &p->worker[w];
+		snprintf(name, sizeof(name), "sy_peers_%u", w);
+		pw->inbox = rte_ring_create(name, INBOX, SOCKET_ID_ANY, RING_F_SC_DEQ);
+		if (!pw->inbox)
+			return false;
+	}
+	return true;
+}
+
+int peers_create(struct sy_balance *b, struct sy_error *err)
+{
+	const struct sy_peers_options *o = &b->options.peers;
+	if (!o->node)
+		return 0;
+	struct peers *p = aligned_alloc(SY_CACHE_LINE, sizeof(*p));
+	if (!p)
+		return sy_fail(err, ENOMEM, "no memory for session synchronisation");
+	memset(p, 0, sizeof(*p));
+	p->b = b;
+	p->options = *o;
+	sy_secret_wipe(b->options.peers.secret, sizeof(b->options.peers.secret));
+	for (unsigned w = 0; w < SY_MAX_WORKERS; w++) {
+		p->worker[w].fd = -1;
+		p->worker[w].claim_at = SY_SLOTS;
+	}
+	b->peers = p;
+	b->sync_mark = table_map(MARKS, 1);
+	if (!b->sync_mark ||
+	    names_create(&p->names, b->ctl->store, b->options.max_servers, peers_mask(o)) < 0 ||
+	    !workers_create(p) || !node_create(p)) {
+		peers_destroy(b);
+		return sy_fail(err, ENOMEM, "no memory for session synchronisation");
+	}
+	p->role = role_file_is_master(b->options.state_directory) ? SYNC_ROLE_MASTER
+	                                                          : SYNC_ROLE_BACKUP;
+	for (unsigned w = 0; w < b->workers; w++)
+		p->worker[w].role = p->role;
+	sync_node_set_role(p->node, p->role);
+	b->ctl->standby = p->role != SYNC_ROLE_MASTER;
+	b->sync = p->node;
+	return 0;
+}
+
+void peers_destroy(struct sy_balance *b)
+{
+	struct peers *p = b->peers;
+	struct passed *m;
+	if (!p)
+		return;
+	peers_sockets_close(p);
+	for (unsigned w = 0; w < SY_MAX_WORKERS && p->worker[w].inbox; w++) {
+		while (rte_ring_dequeue(p->worker[w].inbox, (void **)&m) == 0)
+			free(m);
+		rte_ring_free(p->worker[w].inbox);
+	}
+	sync_node_destroy(p->node);
+	names_destroy(&p->names);
+	table_unmap(b->sync_mark, MARKS, 1);
+	free(p);
+	b->peers = NULL;
+	b->sync = NULL;
+	b->sync_mark = NULL;
+}
+
+int peers_open(struct sy_balance *b, struct sy_error *err)
+{
+	return b->peers ? peers_sockets_open(b->peers, err) : 0;
+}
+
+void peers_close(struct sy_balance *b)
+{
+	if (b->peers)
+		peers_sockets_close(b->peers);
+}
+
+/* Its peer has served them meanwhile: the sums say which it still has. */
+void peers_adopted(struct sy_balance *b)
+{
+	const uint32_t mask = b->peers ? peers_mask(&b->peers->options) : 0;
+	if (!mask || (mask & (mask - 1)) || SY_READ(b->peers->role) == SYNC_ROLE_MASTER)
+		return;
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		uint32_t cursor = 0, record;
+		while ((record = session_next(b->table[slot], &cursor)) != SESSION_NONE)
+			*session_mark_at(b, slot, record) = (uint8_t)__builtin_ctz(mask);
+	}
+}
+
+void peers_tick(struct sy_balance *b)
+{
+	if (b->peers)
+		names_tick(b, &b->peers->names);
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Session synchronisation at this balancer (docs/design/0068-session-sync.md): its session tables
+ * are source and sink of a struct sync_node, whose datagrams its workers exchange with the peers.
+ *
+ *     path/ ── synced_change() ──▶ sync_node ◀── source, sink ──▶ session tables
+ *                                   │    ▲
+ *                           datagrams    parts of the slots of other workers
+ *                                   ▼
+ *                              UDP sockets, one for each worker
+ *
+ *   peers_source.c, peers_sink.c   between entries and session tables
+ *   peers_names.c                  ids by meaning
+ *   peers.c                        a worker's poll, parts for other workers, the role
+ *   peers_socket.c                 the sockets
+ */
+#ifndef PEERS_H
+#define PEERS_H
+
+#include "balance.h"
+#include "peers_names.h"
+#include "sync_node.h"
+
+struct rte_ring;
+
+/* Why a peer's session was not stored: name in reports, meaning. */
+#define PEERS_REFUSALS(X)                                                                          \
+	X(SERVER, "unknown-server", "its server or service is not configured here")                \
+	X(LOCAL, "unknown-local", "its local address is not configured here")                      \
+	X(FULL, "table-full", "the session tables are full")                                       \
+	X(OWN, "served-here", "this node serves a session with the same tuple")                    \
+	X(ODD, "malformed", "it cannot be a session of its server")
+
+enum peers_refusal {
+#define X(id, name, help) PEERS_REFUSED_##id,
+	PEERS_REFUSALS(X)
+#undef X
+	        PEERS_REFUSAL_COUNT
+};
+
+const char *peers_refusal_name(enum peers_refusal reason);
+const char *peers_refusal_help(enum peers_refusal reason);
+
+/* A worker's share. Writer: that worker; readers of `refused`: relaxed. */
+struct peers_worker {
+	struct rte_ring *inbox; /* parts of its slots that other workers have received */
+	int fd;
+	uint8_t role;        /* the last one that it has seen */
+	uint16_t claim_at;   /* the next slot to claim; SY_SLOTS: all are */
+	uint32_t names_seen; /* struct peers.resolved, as of the last request for copies */
+	uint64_t refused[PEERS_REFUSAL_COUNT];
+	uint64_t unsent; /* datagrams that the kernel did not accept */
+} __attribute__((aligned(SY_CACHE_LINE)));
+
+struct peers {
+	struct sy_balance *b;
+	struct sync_node *node;
+	struct sy_peers_options options;
+	struct sy_hash_key key; /* of identities: all nodes of a cluster have it */
+	struct names names;
+	uint8_t role; /* enum sync_role. Writer: control thread; readers: relaxed */
+	struct peers_worker worker[SY_MAX_WORKERS];
+};
+
+/* Creates b->peers and b->sync, if peers are configured; before workers run. */
+int peers_create(struct sy_balance *b, struct sy_error *err);
+void peers_destroy(struct sy_balance *b);
+/* Binds the sockets: once no other process of this node has them, before workers run. */
+int peers_open(struct sy_balance *b, struct sy_error *err);
+void peers_close(struct sy_balance *b);
+/* Sessions of an earlier process were adopted: a standby keeps them as replicas. */
+void peers_adopted(struct sy_balance *b);
+/* Called by the control thread every RETIRE_PERIOD_MS. */
+void peers_tick(struct sy_balance *b);
+
+/* Called by a worker in each poll. Returns true if there was work. */
+bool peers_poll(struct sy_worker *w);
+/* When peers_poll() has work at the latest. */
+uint64_t peers_wake_ns(const struct sy_worker *w);
+bool peers_is_idle(const struct sy_worker *w);
+
+/* Control thread. A master serves the sessions that it has; a backup keeps them for its peer. */
+void peers_set_role(struct sy_balance *b, enum sync_role role);
+
+/* ---- peers_source.c -------------------------------------------------------------------------- */
+
+struct sync_source peers_source(struct peers *p);
+/* The hash of a session's identity, which all nodes compute alike: from its server's meaning, the
+ * meaning of its local address (NULL: it has none), and its records. */
+uint64_t peers_identity(const struct peers *p, const struct names_server *server,
+                        const struct sy_addr *local, const struct session hot[2],
+                        const struct session_cold *cold);
+/* The same for a record of this balancer. */
+uint64_t peers_identity_at(const struct peers *p, unsigned slot, uint32_t record);
+/* Do server and local port identify its sessions? */
+bool peers_is_by_local(uint8_t mode);
+struct sy_worker *peers_worker_of(const struct peers *p, unsigned slot);
+
+/* ---- peers_sink.c ---------------------------------------------------------------------------- */
+
+struct sync_sink peers_sink(struct peers *p);
+struct sync_sum peers_stored(void *peers, uint8_t node, unsigned slot);
+/* Makes all replicas in a slot this node's own sessions. Called by its owner. */
+void peers_claim(struct sy_worker *w, unsigned slot);
+
+/* ---- peers_socket.c -------------------------------------------------------------------------- */
+
+int peers_sockets_open(struct peers *p, struct sy_error *err);
+void peers_sockets_close(struct peers *p);
+/* Passes what has arrived to the node. Returns whether there was anything. */
+bool peers_receive(struct peers *p, struct sy_worker *w);
+void peers_send(void *peers, unsigned worker, uint8_t node, const uint8_t *bytes, size_t len);
+
+#endif

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The session tables as a struct sync_sink: stores peers' sessions as replicas.
+ *
+ *   find it     by the tuple that identifies it
+ *   a put       its own record is updated; others with its tuples end; otherwise a new one
+ *   served here the master's own session stays; a backup's gives way to its peer's
+ *
+ * Called by the slot's owner.
+ */
+#include "peers.h"
+
+#include "client_sessions.h"
+#include "end.h"
+#include "pressure.h"
+#include "session_fits.h"
+#include "sync_session.h"
+#include "synced.h"
+
+/* An entry that is being applied. */
+struct incoming {
+	struct peers *p;
+	struct sy_worker *w;
+	struct session_table *t;
+	unsigned node;
+	struct sync_session in;         /* with own ids, from translate() on */
+	struct sy_tuple client, server; /* as they arrive here; server.proto 0: it is one-way */
+};
+
+static enum sync_result refuse(const struct incoming *i, enum peers_refusal reason)
+{
+	SY_COUNT(i->p->worker[i->w->id].refused[reason], 1);
+	return SYNC_REFUSED;
+}
+
+static bool is_master(const struct peers *p)
+{
+	return SY_READ(p->role) == SYNC_ROLE_MASTER;
+}
+
+/* ---- ids, tuples ----------------------------------------------------------------------------- */
+
+/* Sets *hash. Returns LATER if the sender's ids have no meaning yet, or another one by now; DONE:
+ * *own and *local are own ids, or NAMES_NONE. */
+static enum sync_result translate(struct incoming *i, uint32_t *own, uint32_t *local,
+                                  uint64_t *hash)
+{
+	const struct names *n = &i->p->names;
+	struct session *s = &i->in.hot[0];
+	const bool has_local = s->local != LOCAL_NONE;
+	const struct names_server *name = names_server(n, i->node, s->server);
+	const struct sy_addr *addr = has_local ? names_local(n, i->node, s->local) : NULL;
+	if (!name || (has_local && !addr) || names_meaning(name, addr) != i->in.meaning)
+		return SYNC_LATER;
+	if (peers_is_by_local(name->mode) ? !addr : !i->in.has_client)
+		return SYNC_INVALID;
+	if (name->mode == MODE_SNAT && !i->in.is_pair)
+		return SYNC_INVALID;
+	*hash = peers_identity(i->p, name, addr, i->in.hot, i->in.cold);
+	*own = names_own_server(n, i->node, s->server);
+	*local = has_local ? names_own_local(n, i->node, s->local) : LOCAL_NONE;
+	return SYNC_DONE;
+}
+
+/* Sets the tuples of a session whose ids are this node's. */
+static void tuples_set(struct incoming *i)
+{
+	const struct sy_balance *b = i->p->b;
+	const struct session *s = &i->in.hot[0];
+	const struct endpoint *e = &b->endpoint[s->server];
+	i->client = session_client_tuple(s, i->in.cold, e);
+	i->server = endpoint_is_one_way(e) ? (struct sy_tuple){0}
+	                                   : session_server_tuple(b, s, i->in.cold, e);
+}
+
+static uint32_t tuple_find(const struct incoming *i, const struct sy_tuple *tuple,
+                           enum session_direction side)
+{
+	const struct sy_balance *b = i->p->b;
+	const struct match_context ctx = {b, i->t, tuple};
+	enum session_direction found;
+	uint32_t record = session_find(i->t->index, sy_hash_tuple(&b->key, tuple), match_session,
+	                               &ctx, &found);
+	return record != SESSION_NONE && found == side ? record : SESSION_NONE;
+}
+
+/* The record with the session's identity. */
+static uint32_t identity_find(const struct incoming *i)
+{
+	const bool by_local = peers_is_by_local(i->p->b->endpoint[i->in.hot[0].server].mode);
+	return by_local ? tuple_find(i, &i->server, SESSION_SERVER)
+	                : tuple_find(i, &i->client, SESSION_CLIENT);
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+/* The flags of a session that goes on under this node's own watch for losses. */
+static void flags_set(struct session *s, uint8_t flags, uint8_t proto)
+{
+	const uint8_t watched = proto == SY_PROTO_TCP ? s->flags & SESSION_WATCHED : 0;
+	s->flags = flags | watched;
+}
+
+static void session_update(const struct incoming *i, uint32_t record)
+{
+	struct session *s = session_at(i->t, record);
+	struct session_cold *cold = session_cold_at(i->t, record);
+	const struct sync_session *in = &i->in;
+	const struct sy_balance *b = i->p->b;
+	const bool embryonic = session_state_is_embryonic(s->state);
+	s->state = in->hot[0].state;
+	flags_set(s, in->hot[0].flags, b->endpoint[s->server].proto);
+	session_touch(s, s->seen, (uint16_t)(balance_seconds(i->w) - in->idle_s));
+	cold->inserted = in->cold[0].inserted;
+	cold->text = in->cold[0].text;
+	cold->syn_seen = in->cold[0].syn_seen;
+	memcpy(cold->fin_seq, in->cold[0].fin_seq, sizeof(cold->fin_seq));
+	if (in->is_pair && session_is_pair(i->t, record)) {
+		struct session_cold *pair = cold + 1;
+		memcpy(pair, &in->cold[1], offsetof(struct session_cold, commit));
+		pair->vport = in->cold[1].vport;
+	}
+	pressure_change(i->w, i->t, record, embryonic);
+	if (SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL))
+		client_sessions_recount(i->w, i->t, record);
+}
+
+static void session_set_delta(const struct incoming *i, struct session *s)
+{
+	const struct sy_balance *b = i->p->b;
+	const struct endpoint *e = &b->endpoint[s->server];
+	struct sy_rewrite r;
+	if (e->mode == MODE_SNAT) {
+		const struct sy_tuple to = {b->local[s->local], s[1].client, s->local_port,
+		                            s[1].client_port, e->proto};
+		sy_rewrite_prepare(&i->client, &to, &r);
+		s->delta = r.l4_delta;
+	} else if (!endpoint_is_one_way(e)) {
+		s->delta = session_compute_delta(b, s, i->in.cold, e, &i->client);
+	}
+}
+
+/* Adds a session that no record has. */
+static uint32_t session_add(struct incoming *i)
+{
+	struct sy_balance *b = i->p->b;
+	struct balance_worker *bw = balance_worker_of(i->w);
+	struct session *s = i->in.hot;
+	struct session_cold *cold = i->in.cold;
+	const uint32_t now = balance_seconds(i->w), service = b->endpoint[s->server].service;
+	s->path = s[1].path = SY_PATH_NONE; /* the first packet looks it up */
+	s->seen = (uint16_t)(now - i->in.idle_s);
+	cold->created = (now - i->in.age_s) & SESSION_CREATED_MASK;
+	session_set_delta(i, s);
+	const uint64_t server_hash =
+	        i->server.proto ? sy_hash_tuple(&b->key, &i->server) : SESSION_ONE_WAY;
+	const uint64_t client_hash =
+	        session_client_hash(s, sy_hash_tuple(&b->key, &i->client), server_hash);
+	const uint32_t record =
+	        i->in.is_pair ? session_insert_pair(i->t, s, cold, client_hash, server_hash)
+	                      : session_insert(i->t, s, cold, client_hash, server_hash);
+	if (record == SESSION_NONE)
+		return record;
+	if (session_state_is_embryonic(s->state))
+		pressure_begin(i->w, i->t, record);
+	/* as for adopted sessions: `created` would show all of them as new */
+	SY_COUNT(bw->share[s->server].traffic.ended, UINT64_MAX);
+	load_acquire(&b->server_active[s->server], UINT32_MAX);
+	if (service != SERVICE_NONE)
+		load_acquire(&b->service_active[service], UINT32_MAX);
+	if (SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL))
+		client_sessions_recount(i->w, i->t, record);
+	return record;
+}
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+/* The replica is counted in the sum of its node from now on. Was it before? */
+static enum sync_result mark_keep(uint8_t *mark)
+{
+	const bool kept = *mark & SYNC_KEPT;
+	*mark |= SYNC_KEPT;
+	return kept ? SYNC_DONE : SYNC_NEW;
+}
+
+static enum sync_result session_delete(struct incoming *i)
+{
+	const uint32_t record = identity_find(i);
+	uint8_t *mark =
+	        record == SESSION_NONE ? NULL : session_mark_at(i->p->b, i->t->slot, record);
+	if (!mark || (*mark & SYNC_OWNER) != i->node)
+		return SYNC_MISSING;
+	const bool kept = *mark & SYNC_KEPT;
+	*mark &= (uint8_t)~SYNC_KEPT; /* the caller updates the sum */
+	session_end(i->w, i->t, record);
+	return kept ? SYNC_DONE : SYNC_NEW;
+}
+
+static enum sync_result session_change(struct incoming *i)
+{
+	const uint32_t record = identity_find(i);
+	uint8_t *mark =
+	        record == SESSION_NONE ? NULL : session_mark_at(i->p->b, i->t->slot, record);
+	if (!mark || (*mark & SYNC_OWNER) != i->node)
+		return SYNC_MISSING;
+	session_update(i, record);
+	return mark_keep(mark);
+}
+
+/* Ends another session that has one of the tuples. Returns false if it stays. */
+static bool rival_end(struct incoming *i, uint32_t record)
+{
+	if (record == SESSION_NONE)
+		return true;
+	if (!session_is_replica(i->p->b, i->t->slot, record) && is_master(i->p))
+		return false;
+	session_end(i->w, i->t, record);
+	return true;
+}
+
+/* This node's own session is the peer's from now on. */
+static void session_give(struct incoming *i, uint32_t record)
+{
+	const unsigned slot = i->t->slot;
+	uint8_t *mark = session_mark_at(i->p->b, slot, record);
+	synced_end(i->w, slot, record); /* for the log, or the former owner's sum */
+	*mark = (uint8_t)i->node;
+}
+
+/* A session that a backup has begun, or that this node has lost: the master serves it. */
+static enum sync_result session_serve(struct incoming *i, uint32_t record)
+{
+	session_touch(session_at(i->t, record), session_at(i->t, record)->seen,
+	              (uint16_t)balance_seconds(i->w));
+	synced_change(i->w, i->t->slot, record);
+	return SYNC_REFUSED; /* as its sender's replica */
+}
+
+/* This node is the master and serves the session. Where its peer has seen a later packet, both were
+ * masters for a while: the later state counts. */
+static enum sync_result session_defend(struct incoming *i, uint32_t record)
+{
+	const uint16_t now = (uint16_t)balance_seconds(i->w);
+	if (i->in.idle_s < session_idle(session_at(i->t, record), now)) {
+		session_update(i, record);
+		synced_change(i->w, i->t->slot, record);
+	}
+	return refuse(i, PEERS_REFUSED_OWN);
+}
+
+static enum sync_result put_checked(struct incoming *i)
+{
+	const struct sy_balance *b = i->p->b;
+	const unsigned slot = i->t->slot;
+	const uint32_t by_client = tuple_find(i, &i->client, SESSION_CLIENT);
+	const uint32_t by_server =
+	        i->server.proto ? tuple_find(i, &i->server, SESSION_SERVER) : by_client;
+	uint32_t record = by_client;
+	if (by_client != SESSION_NONE && by_client == by_server &&
+	    session_is_pair(i->t, record) == i->in.is_pair) {
+		uint8_t *mark = session_mark_at(b, slot, record);
+		if ((*mark & SYNC_OWNER) != i->node) {
+			if (!(*mark & SYNC_OWNER) && is_master(i->p))
+				return session_defend(i, record);
+			session_give(i, record);
+		}
+		session_update(i, record);
+		return mark_keep(mark);
+	}
+	if (!rival_end(i, by_client) || (by_server != by_client && !rival_end(i, by_server)))
+		return refuse(i, PEERS_REFUSED_OWN);
+	record = session_add(i);
+	if (record == SESSION_NONE)
+		return refuse(i, PEERS_REFUSED_FULL);
+	if (is_master(i->p))
+		return session_serve(i, record);
+	*session_mark_at(b, slot, record) = (uint8_t)(i->node | SYNC_KEPT);
+	return SYNC_NEW;
+}
+
+static enum sync_result session_put(struct incoming *i)
+{
+	const struct sy_balance *b = i->p->b;
+	struct session *s = i->in.hot;
+	const struct endpoint *e = &b->endpoint[s->server];
+	s[1].state = i->in.is_pair ? SESSION_PAIR_RECORD : SESSION_FREE;
+	if (!session_fits(b, s, i->in.cold) ||
+	    sy_slot_of(&s->client, s->client_port) != i->t->slot ||
+	    (i->server.proto && sy_slot_of(&i->server.dst, i->server.dport) != i->t->slot))
+		return refuse(i, PEERS_REFUSED_ODD);
+	if (SY_READ(e->removed) || !endpoint_service(b, e))
+		return refuse(i, PEERS_REFUSED_SERVER);
+	if (s->local != LOCAL_NONE && SY_READ(b->local_removed[s->local]))
+		return refuse(i, PEERS_REFUSED_LOCAL);
+	return put_checked(i);
+}
+
+static enum sync_result session_apply(struct incoming *i, const uint8_t *entry, uint64_t *hash)
+{
+	const uint8_t kind = ((const struct sync_entry_head *)entry)->kind;
+	uint32_t own, local;
+	if (!sync_session_read(entry, &i->in))
+		return SYNC_INVALID;
+	const enum sync_result result = translate(i, &own, &local, hash);
+	if (result != SYNC_DONE)
+		return result;
+	if (own == NAMES_NONE || local == NAMES_NONE) {
+		if (kind != SYNC_PUT)
+			return SYNC_MISSING;
+		return refuse(i, own == NAMES_NONE ? PEERS_REFUSED_SERVER : PEERS_REFUSED_LOCAL);
+	}
+	i->in.hot[0].server = own & 0xffffff;
+	i->in.hot[0].local = (uint8_t)local;
+	tuples_set(i);
+	switch (kind) {
+	case SYNC_PUT:
+		return session_put(i);
+	case SYNC_CHANGE:
+		return session_change(i);
+	default:
+		return session_delete(i);
+	}
+}
+
+static enum sync_result sink_apply(void *context, unsigned node, unsigned slot,
+                                   const uint8_t *entry, uint64_t *hash)
+{
+	struct peers *p = context;
+	if (slot == SYNC_DICTIONARY)
+		return names_apply(&p->names, node, entry, hash);
+	struct incoming i = {
+	        .p = p, .w = peers_worker_of(p, slot), .t = p->b->table[slot], .node = node};
+	return session_apply(&i, entry, hash);
+}
+
+/* ---- copies, sums, claims -------------------------------------------------------------------- */
+
+static void sink_copy_begin(void *context, unsigned node, unsigned slot)
+{
+	struct peers *p = context;
+	if (slot == SYNC_DICTIONARY) {
+		names_copy_begin(&p->names, node);
+		return;
+	}
+	uint8_t *mark = session_mark_at(p->b, slot, 0);
+	for (uint32_t i = 0; i < session_capacity(p->b->table[slot]); i++)
+		if ((mark[i] & SYNC_OWNER) == node)
+			mark[i] &= (uint8_t)~SYNC_KEPT;
+}
+
+static void sink_copy_end(void *context, unsigned node, unsigned slot)
+{
+	struct peers *p = context;
+	if (slot == SYNC_DICTIONARY) {
+		names_copy_end(&p->names, node);
+		return;
+	}
+	const uint8_t *mark = session_mark_at(p->b, slot, 0);
+	for (uint32_t i = 0; i < session_capacity(p->b->table[slot]); i++)
+		if ((mark[i] & (SYNC_OWNER | SYNC_KEPT)) == node)
+			session_end(peers_worker_of(p, slot), p->b->table[slot], i);
+}
+
+struct sync_sink peers_sink(struct peers *p)
+{
+	return (struct sync_sink){
+	        .context = p,
+	        .apply = sink_apply,
+	        .copy_begin = sink_copy_begin,
+	        .copy_end = sink_copy_end,
+	};
+}
+
+struct sync_sum peers_stored(void *peers, uint8_t node, unsigned slot)
+{
+	struct peers *p = peers;
+	struct sync_sum sum = {0};
+	if (slot == SYNC_DICTIONARY)
+		return names_stored(&p->names, node);
+	uint8_t *mark = session_mark_at(p->b, slot, 0);
+	for (uint32_t i = 0; i < session_capacity(p->b->table[slot]); i++) {
+		if ((mark[i] & SYNC_OWNER) != node)
+			continue;
+		mark[i] |= SYNC_KEPT;
+		sync_sum_add(&sum, peers_identity_at(p, slot, i));
+	}
+	return sum;
+}
+
+/* Their last use is now: no session that lives expires early. */
+void peers_claim(struct sy_worker *w, unsigned slot)
+{
+	struct sy_balance *b = w->app;
+	const struct session_table *t = b->table[slot];
+	uint8_t *mark = session_mark_at(b, slot, 0);
+	sync_node_claim(b->sync, slot);
+	for (uint32_t i = 0; i < session_capacity(t); i++) {
+		if (!(mark[i] & SYNC_OWNER))
+			continue;
+		mark[i] = 0;
+		session_touch(session_at(t, i), session_at(t, i)->seen,
+		              (uint16_t)balance_seconds(w));
+		synced_change(w, slot, i);
+	}
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A UDP socket for each worker, on one address and port. The kernel selects the socket by the
+ * number of the sending worker, which is in the header: a worker's datagrams reach one worker,
+ * whose window recognizes replays.
+ */
+#include "peers.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define RECEIVE_MOST 64        /* datagrams in one poll */
+#define BUFFER       (4 << 20) /* bytes: copies come in bursts */
+
+union address {
+	struct sockaddr any;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
+static socklen_t address_fill(union address *out, const struct sy_addr *addr, uint16_t port)
+{
+	*out = (union address){0};
+	if (sy_addr_is_v4(addr)) {
+		out->v4.sin_family = AF_INET;
+		out->v4.sin_port = htons(port);
+		memcpy(&out->v4.sin_addr, &addr->w[3], sizeof(out->v4.sin_addr));
+		return sizeof(out->v4);
+	}
+	out->v6.sin6_family = AF_INET6;
+	out->v6.sin6_port = htons(port);
+	memcpy(&out->v6.sin6_addr, addr->b, sizeof(out->v6.sin6_addr));
+	return sizeof(out->v6);
+}
+
+/* Of the group, which has its sockets in the order in which they were bound. */
+static int select_by_worker(int fd, unsigned workers)
+{
+	struct sock_filter code[] = {
+	        {BPF_LD | BPF_B | BPF_ABS, 0, 0, offsetof(struct sync_header, worker)},
+	        {BPF_ALU | BPF_MOD | BPF_K, 0, 0, workers},
+	        {BPF_RET | BPF_A, 0, 0, 0},
+	};
+	const struct sock_fprog program = {SY_ARRAY_LEN(code), code};
+	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program));
+}
+
+static int socket_open(struct peers *p, unsigned worker, struct sy_error *err)
+{
+	const struct sy_peers_options *o = &p->options;
+	const int one = 1, buffer = BUFFER;
+	char text[SY_ADDR_TEXT];
+	union address own;
+	socklen_t len = address_fill(&own, &o->address, o->port);
+	int fd = socket(own.any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	p->worker[worker].fd = fd;
+	if (fd < 0)
+		return sy_fail(err, errno, "peers: no socket: %s", strerror(errno));
+	/* Larger than the host's limit, where this process may; else up to the limit. */
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof(buffer)) < 0)
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer));
+	if (own.any.sa_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) < 0 ||
+	    bind(fd, &own.any, len) < 0)
+		return sy_fail(err, errno,
+		               "peers: %s port %u: %s; --sync names an address of this host and a "
+		               "UDP port that no other program uses",
+		               sy_addr_format(&o->address, text), o->port, strerror(errno));
+	if (worker == 0 && select_by_worker(fd, p->b->workers) < 0)
+		return sy_fail(err, errno, "peers: the kernel accepts no socket selection: %s",
+		               strerror(errno));
+	sy_worker_watch(sy_worker_at(p->b->rt, worker), fd);
+	return 0;
+}
+
+int peers_sockets_open(struct peers *p, struct sy_error *err)
+{
+	int rc = 0;
+	for (unsigned w = 0; w < p->b->workers && rc == 0; w++)
+		rc = socket_open(p, w, err);
+	return rc;
+}
+
+void peers_sockets_close(struct peers *p)
+{
+	for (unsigned w = 0; w < SY_MAX_WORKERS; w++) {
+		if (p->worker[w].fd < 0)
+			continue;
+		sy_worker_watch(sy_worker_at(p->b->rt, w), -1);
+		close(p->worker[w].fd);
+		p->worker[w].fd = -1;
+	}
+}
+
+bool peers_receive(struct peers *p, struct sy_worker *w)
+{
+	uint8_t datagram[SYNC_DATAGRAM + 1]; /* a longer one is cut, and refused by its length */
+	const int fd = p->worker[w->id].fd;
+	unsigned n = 0;
+	if (fd < 0)
+		return false;
+	for (ssize_t len; n < RECEIVE_MOST && (len = recv(fd, datagram, sizeof(datagram), 0)) >= 0;
+	     n++)
+		sync_lane_receive(p->node, w->id, datagram, (size_t)len, w->now_ns);
+	return n > 0;
+}
+
+/* What the kernel does not accept now is lost, as on the way: it is sent again. */
+void peers_send(void *peers, unsigned worker, uint8_t node, const uint8_t *bytes, size_t len)
+{
+	struct peers *p = peers;
+	union address to;
+	socklen_t size = address_fill(&to, &p->options.peer[node].addr, p->options.peer[node].port);
+	if (p->worker[worker].fd >= 0 &&
+	    sendto(p->worker[worker].fd, bytes, len, MSG_DONTWAIT, &to.any, size) < 0)
+		SY_COUNT(p->worker[worker].unsent, 1);
+}

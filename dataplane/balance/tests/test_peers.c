@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Sessions of one forwarder continue at another one, which has other ids and another number of
+ * workers. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "peers_fixture.h"
+
+#define FLOWS  40
+#define MASTER SYNC_ROLE_MASTER
+#define BACKUP SYNC_ROLE_BACKUP
+
+static struct sy_peers_options options;
+
+/* Ends the harness, with its sessions, and opens one that is this node, with its services in the
+ * other order: ids differ. */
+static void become_unconfigured(struct flows *f, uint8_t node)
+{
+	char path[FOLDER_NAME + 32];
+	harness_discard(&f->harness);
+	for (unsigned i = 0; i < 3; i++) {
+		static const char *const name[] = {"config", "journal", "role"};
+		snprintf(path, sizeof(path), "%s/%s", f->state, name[i]);
+		unlink(path);
+	}
+	options = mirror_options(node);
+	f->options.peers = &options;
+	f->options.ticket = 0;
+	flows_open(f);
+}
+
+static void become(struct flows *f, uint8_t node, unsigned workers, enum sync_role role)
+{
+	static const unsigned order[] = {0, 1, 2, 3}, reverse[] = {3, 2, 1, 0};
+	f->options.workers = workers;
+	become_unconfigured(f, node);
+	flows_configure(f, node == 1 ? order : reverse);
+	peers_set_role(f->harness.b, role);
+}
+
+static int teardown(void **state)
+{
+	struct flows *f = *state;
+	char path[FOLDER_NAME + 32];
+	snprintf(path, sizeof(path), "%s/role", f->state);
+	unlink(path);
+	return flows_teardown(state);
+}
+
+static void open_all(struct flows *f, struct flow flow[FLOWS])
+{
+	for (unsigned i = 0; i < FLOWS; i++)
+		flow_open(f, &flow[i], i % FLOW_SERVICES, (uint16_t)(1000 + i));
+}
+
+static void check_all(struct flows *f, struct flow flow[FLOWS])
+{
+	for (unsigned i = 0; i < FLOWS; i++) {
+		struct session *s = flow_session(f, &flow[i]);
+		assert_non_null(s);
+		flow[i].server_id = s->server;
+		flow_check(f, &flow[i]);
+	}
+	flows_check_active(f, FLOWS);
+}
+
+/* Waits until both have what the other one offers. */
+static void settle(struct mirror *m)
+{
+	for (unsigned ms = 0; ms < 60000 && !mirror_is_complete(m); ms += 100)
+		mirror_run(m, 100);
+	assert_true(mirror_is_complete(m));
+}
+
+/* The mirror gets the sessions of FLOWS flows from node 1, whose harness ends; the harness is node
+ * 2, a backup, and gets them. */
+static void move_to_standby(struct flows *f, struct mirror *m, struct flow flow[FLOWS],
+                            unsigned workers, unsigned standby_workers)
+{
+	become(f, 1, workers, MASTER);
+	mirror_open(m, f, 2);
+	open_all(f, flow);
+	check_all(f, flow);
+	settle(m);
+	assert_int_equal(mirror_count(m), FLOWS);
+	mirror_close(m);
+
+	become(f, 2, standby_workers, BACKUP);
+	mirror_open(m, f, 1);
+	mirror_offer(m);
+	settle(m);
+	flows_check_active(f, FLOWS);
+}
+
+static void test_sessions_continue_at_the_peer(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	for (unsigned round = 0; round < 4; round++) {
+		struct mirror m = {.lossy = round % 2};
+		move_to_standby(f, &m, flow, 1 + round % 2, 1 + round / 2);
+		peers_set_role(f->harness.b, MASTER);
+		check_all(f, flow);
+		mirror_free(&m);
+	}
+}
+
+/* However long a session is idle at its owner: that one decides. Afterwards it has its whole
+ * timeout. */
+static void test_a_standby_does_not_expire_sessions(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	struct mirror m = {0};
+	move_to_standby(f, &m, flow, 1, 1);
+	mirror_run(&m, 2000 * 1000); /* longer than any timeout */
+	flows_check_active(f, FLOWS);
+	mirror_close(&m); /* the owner dies */
+	peers_set_role(f->harness.b, MASTER);
+	flows_advance(f, 2);
+	check_all(f, flow);
+	flows_advance(f, 2000);
+	flows_check_active(f, 0);
+	mirror_free(&m);
+}
+
+static void test_an_end_is_replicated_silently(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	struct mirror m = {.lossy = true};
+	struct sy_tcp segment;
+	move_to_standby(f, &m, flow, 2, 2);
+	mirror_end_all(&m);
+	settle(&m);
+	flows_check_active(f, 0);
+	/* resets are for the owner to send */
+	assert_false(flows_originated_segment(f, HARNESS_WAN, &segment));
+	assert_false(flows_originated_segment(f, HARNESS_LAN, &segment));
+	mirror_free(&m);
+}
+
+static void test_an_expiry_is_replicated(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	struct mirror m = {0};
+	become(f, 1, 1, MASTER);
+	mirror_open(&m, f, 2);
+	open_all(f, flow);
+	settle(&m);
+	mirror_run(&m, 2000 * 1000);
+	settle(&m);
+	assert_int_equal(mirror_count(&m), 0);
+	mirror_free(&m);
+}
+
+static uint64_t refused(const struct flows *f, enum peers_refusal reason)
+{
+	uint64_t sum = 0;
+	for (unsigned w = 0; w < f->harness.b->workers; w++)
+		sum += f->harness.b->peers->worker[w].refused[reason];
+	return sum;
+}
+
+/* A node that gets its configuration later asks for the sessions that it has refused. */
+static void test_refused_sessions_come_after_the_configuration(void **state)
+{
+	static const unsigned order[FLOW_SERVICES] = {3, 2, 1, 0};
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	struct mirror m = {0};
+	move_to_standby(f, &m, flow, 1, 1);
+	mirror_close(&m);
+	become_unconfigured(f, 2);
+	mirror_open(&m, f, 1);
+	mirror_offer(&m);
+	settle(&m);
+	flows_check_active(f, 0);
+	assert_true(refused(f, PEERS_REFUSED_SERVER) >= FLOWS);
+	flows_configure(f, order);
+	mirror_run(&m, 1000);
+	settle(&m);
+	flows_check_active(f, FLOWS);
+	peers_set_role(f->harness.b, MASTER);
+	check_all(f, flow);
+	mirror_free(&m);
+}
+
+/* Both nodes were masters: the one that stays it serves what the other one has begun, and keeps its
+ * own. */
+static void test_a_master_serves_what_a_peer_offers(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	struct mirror m = {0};
+	move_to_standby(f, &m, flow, 1, 1);
+	mirror_close(&m);
+	become(f, 2, 1, MASTER);
+	mirror_open(&m, f, 1);
+	mirror_offer(&m);
+	mirror_run(&m, 1000);
+	flows_check_active(f, FLOWS);
+	assert_int_equal(m.declined, FLOWS); /* offered back, as its own */
+	mirror_end_all(&m);                  /* the former owner has no say any more */
+	mirror_run(&m, 1000);
+	check_all(f, flow);
+	mirror_free(&m);
+}
+
+/* ---- other modes ----------------------------------------------------------------------------- */
+
+static const char *const host_text[2][2] = {{"10.3.0.1", "2001:db8:d::1"},
+                                            {"10.3.0.2", "2001:db8:d::2"}};
+static const char *const mode_vip[2][2] = {{"192.0.2.30", "2001:db8:a::30"},
+                                           {"192.0.2.31", "2001:db8:a::31"}};
+static const char *const pool_text[2] = {"192.0.2.50", "2001:db8:a::50"};
+static const char *const inside_text[2] = {"10.3.0.0", "2001:db8:d::"};
+static const char *const client_text[2] = {"198.18.0.1", "2001:db8:c::1"};
+
+#define MODES      3
+#define MODE_FLOWS (MODES * 2 * 2) /* by family, TCP and UDP */
+
+static struct service_key mode_key(unsigned mode, unsigned v6, bool udp)
+{
+	return harness_key(mode_vip[mode][v6], udp ? 53 : 80, udp ? SY_PROTO_UDP : SY_PROTO_TCP);
+}
+
+static void modes_configure(struct flows *f, bool reverse)
+{
+	struct changes c = {0};
+	for (unsigned i = 0; i < 8; i++) {
+		unsigned n = reverse ? 7 - i : i, mode = n / 4, v6 = n / 2 % 2;
+		struct service_key key = mode_key(mode, v6, n % 2);
+		flows_put(&c, &key, "mode", mode ? MODE_DR : MODE_NAT, &host_text[mode][v6], 1,
+		          n % 2 ? 53 : 80);
+	}
+	for (unsigned v6 = 0; v6 < 2; v6++)
+		put_snat(&c, v6 ? "out6" : "out4", inside_text[v6], v6 ? 64 : 24, &pool_text[v6],
+		         1);
+	flows_commit(f, &c);
+}
+
+/* A packet of a session from its client. */
+static struct sy_tuple mode_tuple(unsigned i)
+{
+	const unsigned mode = i / 4, v6 = i / 2 % 2, udp = i % 2;
+	const struct sy_addr client = harness_addr(client_text[v6]);
+	const uint32_t proto = udp ? SY_PROTO_UDP : SY_PROTO_TCP;
+	if (mode == 2)
+		return (struct sy_tuple){harness_addr(host_text[0][v6]), client,
+		                         htons((uint16_t)(2000 + i)), htons(443), proto};
+	const struct service_key key = mode_key(mode, v6, udp);
+	return (struct sy_tuple){client, key.vip, htons((uint16_t)(2000 + i)), key.vport, proto};
+}
+
+static void mode_send(struct flows *f, unsigned i, uint8_t flags)
+{
+	struct frame in, out;
+	const struct sy_tuple t = mode_tuple(i);
+	flows_frame(f, &in, &t, flags, flags & SY_TCP_SYN ? 0 : 1, flags & SY_TCP_SYN ? 0 : 100);
+	assert_true(flows_through(f, i / 4 == 2 ? HARNESS_LAN : HARNESS_WAN, &in, &out));
+}
+
+/* The server's packet, or the remote's; a one-way session has none. */
+static void mode_answer(struct flows *f, unsigned i, uint8_t flags)
+{
+	struct frame in, out;
+	const struct sy_tuple t = mode_tuple(i);
+	const struct session *s = flows_find(f, &t);
+	const unsigned slot = sy_slot_of(&t.src, t.sport);
+	const struct endpoint *e = inspect_endpoint(f->harness.b, s->server);
+	if (endpoint_is_one_way(e))
+		return;
+	const struct sy_tuple back = session_server_tuple(
+	        f->harness.b, s, session_cold_beside(inspect_table(f->harness.b, (uint8_t)slot), s),
+	        e);
+	flows_frame(f, &in, &back, flags, 1, 0);
+	assert_true(flows_through(f, i / 4 == 2 ? HARNESS_WAN : HARNESS_LAN, &in, &out));
+}
+
+static void modes_open(struct flows *f)
+{
+	for (unsigned i = 0; i < MODE_FLOWS; i++) {
+		mode_send(f, i, SY_TCP_SYN);
+		mode_answer(f, i, SY_TCP_SYN | SY_TCP_ACK);
+		mode_send(f, i, SY_TCP_ACK);
+	}
+	flows_advance(f, 2);
+	for (unsigned i = 0; i < MODE_FLOWS; i++)
+		mode_send(f, i, SY_TCP_ACK);
+	flows_advance(f, 1);
+}
+
+/* The record, and its pair record. */
+static void mode_records(struct flows *f, unsigned i, struct session out[2])
+{
+	const struct sy_tuple t = mode_tuple(i);
+	const struct session *s = flows_find(f, &t);
+	assert_non_null(s);
+	memcpy(out, s, 2 * sizeof(*s));
+	if (out[1].state != SESSION_PAIR_RECORD)
+		out[1] = (struct session){0};
+	for (unsigned n = 0; n < 2; n++) { /* what each node has its own of */
+		out[n].server = out[n].local = out[n].path = out[n].seen = 0;
+		out[n].flags &= (uint8_t)~SESSION_WATCHED;
+		if (n == 1)
+			out[n].delta = 0; /* a check of the ids */
+	}
+}
+
+static void test_sessions_of_all_modes_continue(void **state)
+{
+	struct flows *f = *state;
+	struct session before[MODE_FLOWS][2], after[2];
+	struct mirror m = {.lossy = true};
+	become(f, 1, 1, MASTER);
+	modes_configure(f, false);
+	mirror_open(&m, f, 2);
+	modes_open(f);
+	settle(&m);
+	assert_int_equal(mirror_count(&m), MODE_FLOWS);
+	for (unsigned i = 0; i < MODE_FLOWS; i++)
+		mode_records(f, i, before[i]);
+	mirror_close(&m);
+
+	become(f, 2, 2, BACKUP);
+	modes_configure(f, true);
+	mirror_open(&m, f, 1);
+	mirror_offer(&m);
+	settle(&m);
+	for (unsigned i = 0; i < MODE_FLOWS; i++) {
+		mode_records(f, i, after);
+		assert_memory_equal(after, before[i], sizeof(after));
+	}
+	peers_set_role(f->harness.b, MASTER);
+	for (unsigned i = 0; i < MODE_FLOWS; i++) {
+		mode_send(f, i, SY_TCP_ACK);
+		mode_answer(f, i, SY_TCP_ACK);
+	}
+	mirror_run(&m, 100);
+	mirror_end_all(&m);
+	mirror_run(&m, 1000);
+	assert_int_equal(harness_totals(&f->harness).live, MODE_FLOWS);
+	mirror_free(&m);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_setup_teardown(test_sessions_continue_at_the_peer, flows_setup,
+	                                        teardown),
+	        cmocka_unit_test_setup_teardown(test_a_standby_does_not_expire_sessions,
+	                                        flows_setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_an_end_is_replicated_silently, flows_setup,
+	                                        teardown),
+	        cmocka_unit_test_setup_teardown(test_an_expiry_is_replicated, flows_setup,
+	                                        teardown),
+	        cmocka_unit_test_setup_teardown(test_refused_sessions_come_after_the_configuration,
+	                                        flows_setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_a_master_serves_what_a_peer_offers,
+	                                        flows_setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_sessions_of_all_modes_continue, flows_setup,
+	                                        teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

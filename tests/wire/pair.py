@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lab with two forwarders that keep each other's sessions."""
+
+import contextlib
+
+from tests.lab import wait_until
+from tests.lab.api import forwarder as pb
+from tests.lab.steelyard import Steelyard
+from tests.lab.topology import FRONT, v4
+from tests.wire.control import Control
+from tests.wire.stage import Stage
+
+SYNC_PORT = 8849
+MASTER, BACKUP = pb.ROLE_MASTER, pb.ROLE_BACKUP
+HOSTS = {1: ("forwarder", 1), 2: ("standby", 3)}  # node: host, and its number on the front network
+
+
+class Node:
+    """One forwarder of the pair, with its agent."""
+
+    def __init__(self, number, steelyard):
+        self.number, self.steelyard = number, steelyard
+
+    def ask(self, **body):
+        with Control(self.steelyard.forwarder_socket) as control:
+            response = control.ask(**body)
+        assert not response.HasField("error"), response.error.text
+        return response
+
+    def set_role(self, role):
+        return self.ask(set_role=pb.SetRoleRequest(role=role)).set_role.before
+
+    def peers(self):
+        return self.ask(list_peers=pb.ListPeersRequest()).list_peers
+
+    def role(self):
+        return self.peers().role
+
+    def drops(self):
+        return {drop.name: drop.packets for drop in self.peers().drops}
+
+    def peer(self):
+        (peer,) = self.peers().peers
+        return peer
+
+    def has_sent_all(self):
+        """Returns whether its peer has acknowledged all changes."""
+        peer = self.peer()
+        return not peer.waiting and not peer.lag_ms and not peer.copying
+
+    def is_replicated(self, least=1):
+        """Returns whether its peer has shown by digests that it has all of this node's sessions."""
+        peer = self.peer()
+        return (
+            peer.state == pb.PEER_STATE_ALIVE
+            and peer.present == peer.offered >= least
+            and self.has_sent_all()
+        )
+
+    def wait_replicated(self, least=1):
+        wait_until(lambda: self.is_replicated(least), "the peer has all sessions")
+
+
+TABLE = "inet cut"
+
+
+class Pair(Stage):
+    """Node 1 on `forwarder` is the master, node 2 on `standby` the backup. A context manager."""
+
+    def __init__(self, workers=1, standby_workers=1, **options):
+        super().__init__(workers, checked=False, pair=True, **options)
+        self.standby_workers = standby_workers
+
+    def begin(self):
+        (self.lab.dir / "slot-key").write_text("0123456789abcdef0123456789abcdef\n")
+        secret = self.lab.dir / "secret"
+        secret.write_text("1 a secret of thirty-two characters\n")
+        secret.chmod(0o600)
+        standby = Steelyard(
+            self.lab, self.config, host="standby", workers=self.standby_workers, mode=self.mode
+        )
+        self.nodes = {1: Node(1, self.steelyard), 2: Node(2, standby)}
+        for number, node in self.nodes.items():
+            host, own = HOSTS[number]
+            assert node.steelyard.host == host
+            other = HOSTS[3 - number][1]
+            options = node.steelyard.options
+            options.slot_key = self.lab.dir / "slot-key"
+            options.peers = ("--node", number, "--sync", v4(FRONT, own))
+            options.peers += ("--peer", f"{3 - number}={v4(FRONT, other)}", "--sync-secret", secret)
+            node.steelyard.start()
+        self.nodes[1].set_role(MASTER)
+        for node in self.nodes.values():
+            wait_until(
+                lambda node=node: node.peer().state == pb.PEER_STATE_ALIVE,
+                "the nodes have found each other",
+            )
+
+    @staticmethod
+    def sync_address(number):
+        return v4(FRONT, HOSTS[number][1])
+
+    def forwarders(self):
+        return [node.steelyard.forwarder for node in self.nodes.values()]
+
+    def swap(self, master):
+        """Makes a node the master, and first the other one its backup."""
+        for node in self.nodes.values():
+            if node is not master:
+                node.set_role(BACKUP)
+        master.set_role(MASTER)
+
+    def restore_roles(self):
+        """Node 1 is the master, and both have no sessions of earlier tests to send."""
+        for node in self.nodes.values():
+            if not node.steelyard.forwarder.alive():
+                node.steelyard.start_forwarder()
+        self.swap(self.nodes[1])
+        self.nodes[1].wait_replicated(0)
+
+    @contextlib.contextmanager
+    def cut(self):
+        """Drops the datagrams between the nodes, until heal() or the end."""
+        standby = self.lab["standby"].ns
+        rule = f"udp dport {SYNC_PORT} drop"
+        for hook in ("input", "output"):
+            standby.run(["nft", f"add table {TABLE}"])
+            chain = f"add chain {TABLE} {hook} {{ type filter hook {hook} priority 0 ; }}"
+            standby.run(["nft", chain])
+            standby.run(["nft", f"add rule {TABLE} {hook} {rule}"])
+        try:
+            yield
+        finally:
+            self.heal()
+
+    def heal(self):
+        self.lab["standby"].ns.run(["nft", f"delete table {TABLE}"], check=False)
