@@ -169,6 +169,9 @@ func (a *app) describeService(ctx context.Context, name string) error {
 			a.pair("Resets", s.policy.Resets.String())
 		}
 		a.pair("No server", s.unavailableText())
+		if s.policy.Sync != model.SyncEstablished {
+			a.pair("Sync", s.Sync)
+		}
 		a.pair("Traffic", s.Traffic.text())
 		if len(s.Drops) > 0 {
 			a.pair("Dropped", s.dropsText())

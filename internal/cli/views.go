@@ -48,6 +48,7 @@ type serviceView struct {
 	Resets      *resetsView      `json:"resets"`         // null: not TCP
 	SynDefence  string           `json:"syn_defence"`
 	Unavailable string           `json:"when_unavailable"`
+	Sync        string           `json:"sync"`
 	Timeouts    timeoutsView     `json:"timeouts_s"`
 	Health      healthPolicyView `json:"health"`
 	Traffic     *trafficView     `json:"traffic"` // null: unknown to the forwarder
@@ -293,7 +294,7 @@ func viewService(info *pb.ServiceInfo) serviceView {
 		Scheduler: policy.Scheduler.String(), SlowStartS: policy.SlowStart, OnePacket: policy.OnePacket, SloppyTCP: policy.SloppyTCP,
 		MaxSessions: policy.MaxSessions, ClientRate: policy.Clients.NewPerSecond, ClientBurst: policy.Clients.Burst,
 		ClientMost: policy.Clients.Sessions, ClientOver: info.GetRefusedByClientLimits(), Client: policy.ClientAddress.String(), DSCP: policy.Mark.String(), SynDefence: policy.SynDefence.String(),
-		Unavailable: policy.Unavailable.String(), policy: policy,
+		Unavailable: policy.Unavailable.String(), Sync: policy.Sync.String(), policy: policy,
 		Timeouts: timeoutsView{t.GetSynSentS(), t.GetSynReceivedS(), t.GetEstablishedS(), t.GetFinWaitS(), t.GetClosingS(),
 			t.GetTimeWaitS(), t.GetResetS(), t.GetUdpOneWayS(), t.GetUdpS(), t.GetEchoS()},
 		Health: healthPolicyView{h.GetType(), h.GetPort(), h.GetPath(), h.GetHost(), h.GetExpect(),

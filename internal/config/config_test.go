@@ -184,6 +184,38 @@ func TestWhenUnavailable(t *testing.T) {
 	}
 }
 
+// As when_unavailable.
+func TestSync(t *testing.T) {
+	const services = "services:\n" +
+		"  - { name: a, vip: 10.0.0.80, port: 80, servers: [] }\n" +
+		"  - { name: b, vip: 10.0.0.80, port: 81, protocol: udp, mode: nat, servers: [] }\n" +
+		"  - { name: c, vip: 10.0.0.80, port: 82, mode: dr, sync: off, servers: [] }\n" +
+		"  - { name: d, vip: 10.0.0.80, port: 83, sync: established, servers: [] }\n" +
+		"  - { name: e, vip: 10.0.0.80, port: 84, protocol: udp, sync: all, servers: [] }\n"
+	for defaults, want := range map[string]string{
+		"":                                  "established established off established all",
+		"defaults: { sync: off }\n":         "off off off established all",
+		"defaults: { sync: established }\n": "established established off established all",
+		"defaults: { sync: all }\n":         "all all off established all",
+	} {
+		config, err := Parse("f", []byte("version: 1\nlocal_addresses: [10.1.0.10]\n"+defaults+services))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, service := range config.Services {
+			got = append(got, service.Policy.Sync.String())
+		}
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("%q: got %s, want %s", defaults, text, want)
+		}
+	}
+	_, err := Parse("f", []byte("version: 1\nlocal_addresses: [10.1.0.10]\ndefaults: { sync: strict }\nservices: []\n"))
+	if err == nil || !strings.Contains(err.Error(), `"strict" is unknown: use off, established or all`) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // The default depends on the mode; the file's own default is for all TCP services, and for them only.
 func TestSynDefence(t *testing.T) {
 	const services = "services:\n" +

@@ -129,6 +129,7 @@ func (b *builder) policy(raw *rawService, protocol model.Protocol) model.Policy 
 		Resets:        b.resets(raw, protocol),
 		SynDefence:    b.synDefence(raw, protocol),
 		Unavailable:   raw.when.over(b.raw.defaults.when).v,
+		Sync:          raw.sync.over(b.raw.defaults.sync).v,
 		Clients:       b.clientLimits(raw, protocol),
 		Access:        raw.access.v,
 		Mark:          model.Mark{Set: raw.dscp.set, DSCP: raw.dscp.v},

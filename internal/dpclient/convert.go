@@ -99,6 +99,7 @@ func SpecToWire(key model.ServiceKey, spec model.ServiceSpec) *pb.Service {
 		Resets:            resetsToWire(spec.Policy.Resets), SynDefence: defenceToWire(spec.Policy.SynDefence),
 		AccessList: spec.Policy.Access, ClientLimits: clientLimitsToWire(spec.Policy.Clients),
 		WhenUnavailable: unavailableOnWire[spec.Policy.Unavailable],
+		Sync:            syncOnWire[spec.Policy.Sync],
 		Timeouts:        timeoutsToWire(spec.Timeouts),
 	}
 }
@@ -118,6 +119,23 @@ func unavailableFromWire(w pb.WhenUnavailable) model.WhenUnavailable {
 		return model.UnavailableICMP
 	}
 	return model.UnavailableReset
+}
+
+// syncOnWire leaves the default out, so that a forwarder of an earlier version accepts it.
+var syncOnWire = map[model.Sync]pb.Sync{
+	model.SyncEstablished: pb.Sync_SYNC_UNSPECIFIED,
+	model.SyncOff:         pb.Sync_SYNC_OFF,
+	model.SyncAll:         pb.Sync_SYNC_ALL,
+}
+
+func syncFromWire(s pb.Sync) model.Sync {
+	switch s {
+	case pb.Sync_SYNC_OFF:
+		return model.SyncOff
+	case pb.Sync_SYNC_ALL:
+		return model.SyncAll
+	}
+	return model.SyncEstablished
 }
 
 func markToWire(m model.Mark) *pb.Mark {
@@ -180,8 +198,8 @@ func PolicyFromWire(s *pb.Service) model.Policy {
 		ClientAddress: model.ClientAddress(s.GetClientAddress()), SloppyTCP: s.GetSloppyTcp(), ClientOptions: options,
 		Resets:     model.Resets{Expired: r.GetExpired(), Down: r.GetDown(), Unknown: r.GetUnknown()},
 		SynDefence: defenceFromWire(s.GetSynDefence()), Unavailable: unavailableFromWire(s.GetWhenUnavailable()),
-		Access: s.GetAccessList(),
-		Mark:   model.Mark{Set: s.GetMark() != nil, DSCP: model.DSCP(s.GetMark().GetDscp())},
+		Access: s.GetAccessList(), Sync: syncFromWire(s.GetSync()),
+		Mark: model.Mark{Set: s.GetMark() != nil, DSCP: model.DSCP(s.GetMark().GetDscp())},
 		Clients: model.ClientLimits{NewPerSecond: s.GetClientLimits().GetNewPerSecond(), Burst: s.GetClientLimits().GetBurst(),
 			Sessions: s.GetClientLimits().GetSessions()},
 	}

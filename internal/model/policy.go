@@ -151,6 +151,27 @@ func (w WhenUnavailable) String() string {
 	return words[w]
 }
 
+// Sync is from when on peers keep the service's sessions.
+type Sync uint8
+
+// From when on. 0 is the default.
+const (
+	SyncEstablished Sync = 0 // TCP: once the handshake is complete; UDP: once the client has sent again
+	SyncOff         Sync = 1 // never
+	SyncAll         Sync = 2 // from their creation
+)
+
+// Syncs lists all settings.
+var Syncs = []Sync{SyncOff, SyncEstablished, SyncAll}
+
+func (s Sync) String() string {
+	words := [...]string{"established", "off", "all"}
+	if int(s) >= len(words) {
+		return fmt.Sprintf("sync-%d", uint8(s))
+	}
+	return words[s]
+}
+
 // Persistence sends the sessions of one client prefix to one server.
 type Persistence struct {
 	Timeout uint32 // seconds after the last session creation; 0: no persistence
@@ -203,6 +224,7 @@ type Policy struct {
 	Resets        Resets
 	SynDefence    SynDefence
 	Unavailable   WhenUnavailable
+	Sync          Sync
 	Access        string // name of its access list; empty: none
 	Mark          Mark
 }
@@ -287,4 +309,5 @@ func describePolicy(note func(what string, from, to any), old, policy Policy) {
 	note("resets", old.Resets, policy.Resets)
 	note("syn_defence", old.SynDefence, policy.SynDefence)
 	note("when_unavailable", old.Unavailable, policy.Unavailable)
+	note("sync", old.Sync, policy.Sync)
 }

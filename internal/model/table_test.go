@@ -122,7 +122,7 @@ func TestDiffOfASpecNamesWhatChanges(t *testing.T) {
 	from, to := build(t, before), build(t, before)
 	k := key("10.0.0.80", 80)
 	to.Services[k].Spec.Policy = Policy{Scheduler: Maglev, HashOn: HashTuple, Persistence: Persistence{300, 24, 64},
-		SlowStart: 30, OnePacket: true, SloppyTCP: true, MaxSessions: 1000, ClientAddress: ProxyV1, ClientOptions: KeepOptions, Resets: Resets{Down: true}, SynDefence: DefenceAlways, Unavailable: UnavailableICMP, Mark: Mark{true, 46}}
+		SlowStart: 30, OnePacket: true, SloppyTCP: true, MaxSessions: 1000, ClientAddress: ProxyV1, ClientOptions: KeepOptions, Resets: Resets{Down: true}, SynDefence: DefenceAlways, Unavailable: UnavailableICMP, Sync: SyncAll, Mark: Mark{true, 46}}
 	to.Services[k].Spec.Name = "site"
 	to.Services[k].Spec.Timeouts[Established] = 60
 	changes := Diff(from, to)
@@ -132,7 +132,7 @@ func TestDiffOfASpecNamesWhatChanges(t *testing.T) {
 	got := Describe(changes[0], from, func(ServiceKey) string { return "site" })
 	want := Description{"change", "service site (tcp 10.0.0.80:80)",
 		"name web -> site, scheduler wrr -> maglev, hash_on none -> tuple, persistence none -> 5m0s for /24 and /64, " +
-			"slow_start none -> 30s, one_packet false -> true, sloppy_tcp false -> true, max_sessions none -> 1000, client_address none -> proxy_v1, client_options remove -> keep, dscp none -> ef, resets none -> down, syn_defence off -> always, when_unavailable reset -> icmp, " +
+			"slow_start none -> 30s, one_packet false -> true, sloppy_tcp false -> true, max_sessions none -> 1000, client_address none -> proxy_v1, client_options remove -> keep, dscp none -> ef, resets none -> down, syn_defence off -> always, when_unavailable reset -> icmp, sync established -> all, " +
 			"timeout established 900 -> 60"}
 	if got != want {
 		t.Errorf("got  %v\nwant %v", got, want)
