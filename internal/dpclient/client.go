@@ -41,13 +41,32 @@ type Client struct {
 	err     error // why the connection ended; read after done
 }
 
+// ErrAbsent is the error of a call without a forwarder: none listens, it has closed the connection, or it is being replaced.
+var ErrAbsent = errors.New("no forwarder")
+
+// absence is that no forwarder listens on a socket.
+type absence struct{ socket string }
+
+func (a absence) Error() string {
+	return fmt.Sprintf("no forwarder listens on %s: start it with `systemctl start steelyard-forwarder`, or name its socket by "+
+		"--forwarder of `steelyard agent`, `upgrade` or `role`", a.socket)
+}
+
+func (absence) Is(target error) bool { return target == ErrAbsent }
+
+// closure is that the forwarder ended the connection.
+type closure struct{}
+
+func (closure) Error() string { return "it closed the connection" }
+
+func (closure) Is(target error) bool { return target == ErrAbsent }
+
 // Dial connects to the forwarder's socket.
 func Dial(ctx context.Context, socket string) (*Client, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
 		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
-			return nil, fmt.Errorf("no forwarder listens on %s: start it with `systemctl start "+
-				"steelyard-forwarder`, or name its socket by --forwarder of `steelyard agent` or `upgrade`", socket)
+			return nil, absence{socket}
 		}
 		if errors.Is(err, syscall.EACCES) {
 			return nil, fmt.Errorf("permission denied for %s: only root%s may connect to the forwarder",
@@ -77,8 +96,9 @@ func (c *Client) read() {
 	for {
 		response := new(pb.Response)
 		if err := ReadFrame(reader, response); err != nil {
-			if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-				err = errors.New("it closed the connection")
+			// net.ErrClosed: a write has failed first
+			if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, net.ErrClosed) {
+				err = closure{}
 			}
 			c.err = fmt.Errorf("forwarder: %w", err)
 			return
@@ -108,6 +128,12 @@ func (e *Error) Error() string {
 func (e *Error) Refused() bool {
 	return e.Code == pb.Code_CODE_INVALID || e.Code == pb.Code_CODE_EXHAUSTED || e.Code == pb.Code_CODE_UNSUPPORTED
 }
+
+// Unknown reports whether the forwarder does not know the request, because it is of an earlier version.
+func (e *Error) Unknown() bool { return e.Code == pb.Code_CODE_UNSUPPORTED }
+
+// Is makes a forwarder that is being replaced absent: its successor answers.
+func (e *Error) Is(target error) bool { return target == ErrAbsent && e.Code == pb.Code_CODE_INTERNAL }
 
 // Revision requests the revision of the configuration.
 func (c *Client) Revision(ctx context.Context) (uint64, error) {

@@ -40,6 +40,8 @@ type Forwarder struct {
 	Stuck        bool // workers do not run
 	beat         uint64
 	Slots        []*pb.Slot
+	Peers        *pb.PeerList // nil: none are configured
+	BeforePeers  bool         // an earlier version, without roles and peers
 	// Answers an upgrade by a result or a refusal; if by neither, the connection ends. nil: refuses all.
 	Upgrade func(*pb.UpgradeRequest) (*pb.UpgradeResult, *pb.Error)
 	Traffic func(key *pb.ServiceKey, server *pb.Server) *pb.Traffic // server nil: the service's

@@ -67,6 +67,14 @@ func (s *session) answer(request *pb.Request) *pb.Response {
 		return refuse(pb.Code_CODE_UNSUPPORTED, "version %d is newer than this forwarder", request.GetVersion())
 	}
 	switch body := request.GetBody().(type) {
+	case *pb.Request_SetRole:
+		if !s.BeforePeers {
+			return s.setRole(body.SetRole)
+		}
+	case *pb.Request_ListPeers:
+		if !s.BeforePeers {
+			return s.listPeers()
+		}
 	case *pb.Request_Status:
 		status := proto.CloneOf(s.Status)
 		status.Revision, status.Services = s.revision, uint32(len(s.config.services))
