@@ -97,6 +97,7 @@ func (s *Server) judgeForwarder(ctx context.Context, r *report) {
 	var status *dpclient.Status
 	var ports []*dpclient.Port
 	var workers []*dpclient.Worker
+	var peers *dpclient.PeerList
 	client, err := s.Dial(reading)
 	if err == nil {
 		defer client.Close()
@@ -107,6 +108,9 @@ func (s *Server) judgeForwarder(ctx context.Context, r *report) {
 	}
 	if err == nil {
 		workers, err = client.Workers(reading)
+	}
+	if err == nil {
+		peers, err = peersOf(reading, client)
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) || err != nil && reading.Err() != nil:
@@ -131,6 +135,7 @@ func (s *Server) judgeForwarder(ctx context.Context, r *report) {
 		}
 		r.answer.PortsUp++
 	}
+	r.judgePeers(peers)
 	r.answer.Workers = uint32(len(workers))
 	silent := s.silentWorkers(ctx, client, status.GetPid(), workers)
 	r.answer.WorkersAnswering = r.answer.Workers - uint32(len(silent))

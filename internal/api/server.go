@@ -139,6 +139,9 @@ func (s *Server) GetStatus(ctx context.Context, _ *connect.Request[pb.GetStatusR
 		err := s.withForwarder(ctx, func(c *dpclient.Client) (err error) {
 			status.Forwarder.Status, err = c.Status(ctx)
 			status.Warnings = append(status.Warnings, status.Forwarder.Status.GetWarnings()...)
+			if err == nil {
+				status.Forwarder.Peers, err = peersOf(ctx, c)
+			}
 			return err
 		})
 		if err != nil {

@@ -81,8 +81,8 @@ func (a *app) healthCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "health", Short: "Report the health of this host as a load balancer, for VRRP, BGP and probes", Args: args(0, 0),
 		Long: "Prints a level and its reasons. ok: no problem. degraded: the host serves, but a service has too few healthy servers, a port has a problem, a configuration is " +
-			"refused, or health checks are inconclusive. failing: another host should take over the VIPs: the forwarder or one of its workers does not answer, a port is down, routing is " +
-			"refused, there is no configuration, or too few services have enough healthy servers. Drained and killed servers do not count. docs/health.md has examples.\n\n" +
+			"refused, health checks are inconclusive, or a peer would not continue all sessions. failing: another host should take over the VIPs: the forwarder or one of its workers does not answer, a port is down, routing is " +
+			"refused, there is no configuration, or too few services have enough healthy servers. Drained and killed servers do not count. A backup (`steelyard role`) is judged as a master. docs/health.md has examples.\n\n" +
 			"Exit codes: 0 ok, or degraded; 1 degraded, with --fail-at degraded; 2 failing; 3 the agent does not answer, or the options are wrong.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if failAt != "degraded" && failAt != "failing" {

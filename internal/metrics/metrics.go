@@ -155,7 +155,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	// Parts that cannot be read are left out, and scrape_complete reports it.
 	for part, collect := range map[string]func(context.Context, scrape, *dpclient.Client) error{
 		"status": collectStatus, "snat": collectSNAT, "access": collectAccess,
-		"drops": collectDrops, "attacks": collectAttacks, "ports": collectPorts, "workers": collectWorkers,
+		"drops": collectDrops, "attacks": collectAttacks, "ports": collectPorts, "workers": collectWorkers, "peers": collectPeers,
 	} {
 		c.complete[part] = collect(c.ctx, s, c.client) == nil
 	}
