@@ -191,6 +191,12 @@ func fill(f *dptest.Forwarder) {
 		DirectorPassed: 8, DirectorDropped: 9}, {Name: "eth1", Backend: "ethdev", Problem: "the interface was deleted"}}
 	f.Workers = []*fpb.Worker{{Id: 0, Slots: 128, Sessions: 9, RxPackets: 10, TxPackets: 11, SteeredOut: 12, SteeredIn: 13, Remote: 14,
 		BusyCycles: 250, IdleCycles: 750, Sleeps: 3}, {Id: 1, Slots: 128}}
+	f.Peers = &fpb.PeerList{Node: 1, Address: "10.9.0.1:8849", Role: fpb.Role_ROLE_MASTER, Offered: 1200, Peers: []*fpb.Peer{
+		{Node: 2, Name: "lb2", Address: "10.9.0.2:8849", State: fpb.PeerState_PEER_STATE_ALIVE, Role: fpb.Role_ROLE_BACKUP, SilentMs: 120, RttUs: 214,
+			Slots: 256, Offered: 1200, Present: 1199, Waiting: 1, LagMs: 3, Copied: 40, Retransmitted: 2, Kept: 7, Verified: 256, Faults: 1,
+			Refusals: []*fpb.Drop{{Name: "unknown-server", Help: "its server is not configured here", Packets: 4}, {Name: "table-full"}}}},
+		Drops:  []*fpb.Drop{{Name: "sync-forged", Help: "its seal is wrong", Packets: 5}, {Name: "sync-replayed"}},
+		Unsent: 1}
 	f.Slots = []*fpb.Slot{{Slot: 0, Worker: 0, Sessions: 4, Capacity: 4096, Packets: 99}, {Slot: 1, Worker: 1, Capacity: 4096}}
 }
 
@@ -370,7 +376,7 @@ func TestWithoutAgentOrForwarder(t *testing.T) {
 		}
 	}
 	for command, want := range map[string]string{
-		"get ports":                    "steelyard: no forwarder listens on FORWARDER: start it with `systemctl start steelyard-forwarder`, or name its socket by --forwarder of `steelyard agent` or `upgrade`\n",
+		"get ports":                    "steelyard: no forwarder listens on FORWARDER: start it with `systemctl start steelyard-forwarder`, or name its socket by --forwarder of `steelyard agent`, `upgrade` or `role`\n",
 		"apply --timeout 1s":           "steelyard: the configuration is loaded, but the forwarder does not have it yet: ",
 		"get slots --socket /nowhere/": "steelyard: no agent listens on /nowhere/: start it with `systemctl start steelyard-agent` (or `steelyard agent`), or name its socket with --socket\n",
 	} {

@@ -111,6 +111,9 @@ func (a *app) printForwarderStatus(f forwarderStatusView) {
 	}
 	a.pair("Sessions", fmt.Sprintf("%d of %d (%.1f%%), %d of them embryonic or unreplied, %d MiB, %s", f.Sessions, f.SessionCapacity, share,
 		f.SessionsEmbryonic, f.SessionBytes>>20, pages))
+	if f.Node != 0 {
+		a.pair("Role", f.roleText(a))
+	}
 	if d := f.EventDevice; d != nil {
 		refused := cell{text: fmt.Sprintf("%d refused", d.Refused)}
 		if d.Refused > 0 {
@@ -126,8 +129,23 @@ func (a *app) printForwarderStatus(f forwarderStatusView) {
 	}
 }
 
+// roleText returns this node's role, and the state of each peer.
+func (f forwarderStatusView) roleText(a *app) string {
+	text := fmt.Sprintf("%s, node %d", f.Role, f.Node)
+	for _, v := range f.Peers {
+		text += fmt.Sprintf("\npeer %s: %s", v.fullName(), a.paint(v.stateCell()))
+		if present := v.presentCell(); present.text != "-" {
+			text += fmt.Sprintf(", has %s of %s", a.paint(present), plural(int(v.Offered), "session"))
+		}
+		if v.Kept > 0 {
+			text += fmt.Sprintf(", %d of its sessions here", v.Kept)
+		}
+	}
+	return text
+}
+
 func (a *app) describeCommand() *cobra.Command {
-	describe := group("describe", "Show everything about a service, a server, a request, a limit or the shaping of a port")
+	describe := group("describe", "Show everything about a service, a server, a request, a limit, a peer or the shaping of a port")
 	service := &cobra.Command{
 		Use: "service NAME", Short: "Show everything about a service", Args: args(1, 1),
 		RunE: func(c *cobra.Command, args []string) error { return a.describeService(c.Context(), args[0]) },
@@ -138,7 +156,7 @@ func (a *app) describeCommand() *cobra.Command {
 	}
 	a.outputFlag(service)
 	a.outputFlag(server)
-	describe.AddCommand(service, server, a.describeRequestCommand(), a.describeLimitCommand(), a.describeShapingCommand())
+	describe.AddCommand(service, server, a.describeRequestCommand(), a.describeLimitCommand(), a.describePeerCommand(), a.describeShapingCommand())
 	return describe
 }
 

@@ -24,6 +24,7 @@ var goesOn = []struct{ path, text string }{
 	{"drain", "the order may be in effect nevertheless: `steelyard get servers` shows it, `steelyard drain SERVER --undo` ends it"},
 	{"kill", "the order may be in effect nevertheless: `steelyard get servers` shows it, `steelyard kill SERVER --undo` ends it"},
 	{"upgrade", "the forwarder continues the upgrade: see `steelyard get status`"},
+	{"role", "the role may be set nevertheless: `steelyard role` shows it"},
 	{"release", "a part may be removed already: run it again"},
 	{"cleanup", "a part may be removed already: run it again"},
 	{"hook load", "the hook may be loaded nevertheless: `steelyard hook list` shows it"},

@@ -14,7 +14,8 @@ import (
 )
 
 // The scenarios of testdata/script: commands with their outputs, run in this process against an agent with a fake forwarder. Each begins with its
-// steelyard.yaml in force. `steelyard` takes file names below the scenario's directory; `exits N` checks the last command's exit code.
+// steelyard.yaml in force. `steelyard` takes file names below the scenario's directory; FORWARDER stands for the forwarder's socket.
+// `exits N` checks the last command's exit code.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -48,6 +49,9 @@ func (s *script) steelyard(ts *testscript.TestScript, neg bool, args []string) {
 	command := make([]string, len(args))
 	for i, arg := range args {
 		command[i] = arg
+		if arg == "FORWARDER" {
+			command[i] = s.lab.forwarder.Socket
+		}
 		if path := filepath.Join(s.directory, arg); strings.HasSuffix(arg, ".yaml") {
 			command[i] = path
 		}

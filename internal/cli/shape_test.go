@@ -36,7 +36,11 @@ func TestListsAreArrays(t *testing.T) {
 		if slices.Contains(atController, one.Name()) {
 			socket = s.socket
 		}
-		commands = append(commands, []string{"get", one.Name(), "--socket", socket})
+		command := []string{"get", one.Name(), "--socket", socket}
+		if one.Name() == "peers" {
+			command = append(command, "--forwarder", l.forwarder.Socket)
+		}
+		commands = append(commands, command)
 	}
 	commands = append(commands, []string{"context", "list"}, []string{"diff", "--socket", l.socket}, []string{"stats", "--socket", l.socket},
 		[]string{"stack", "list"}, []string{"hook", "list"},
@@ -75,5 +79,8 @@ func TestEmptyListsAreArrays(t *testing.T) {
 		if _, out, errOut := s.run("get", name, "--socket", socket, "-o", "json"); out != "[]\n" {
 			t.Errorf("get %s: %q %s", name, out, errOut)
 		}
+	}
+	if _, out, errOut := s.run("get", "peers", "--forwarder", f.Socket, "-o", "json"); out != "[]\n" {
+		t.Errorf("get peers: %q %s", out, errOut)
 	}
 }

@@ -54,6 +54,10 @@ type forwarderStatusView struct {
 
 	EventDevice *eventDeviceView `json:"event_device"` // null: it is not open
 
+	Node  uint32     `json:"node"`  // 0: it has no peers
+	Role  string     `json:"role"`  // "master" or "backup"; empty: it has no peers
+	Peers []peerView `json:"peers"` // those of `get peers`
+
 	PID       uint32        `json:"pid"`
 	Upgrading bool          `json:"upgrading"`
 	Adoption  *adoptionView `json:"adoption"` // null: unknown
@@ -102,12 +106,16 @@ func viewStatus(s *pb.GetStatusResponse) statusView {
 			SessionBytes: status.GetSessionBytesMapped(), HugePages: status.GetHugePages(),
 			RoutingRefused: status.GetRoutingRefused(), PortProblems: append([]string{}, status.GetPortProblems()...),
 			EventDevice: viewEventDevice(status.GetEventDevice()),
-			PID:         status.GetPid(), Upgrading: status.GetUpgrading(), Adoption: viewAdoption(status.GetAdoption()),
+			Node:        f.GetPeers().GetNode(), Peers: viewPeers(f.GetPeers()),
+			PID: status.GetPid(), Upgrading: status.GetUpgrading(), Adoption: viewAdoption(status.GetAdoption()),
 			Phases: viewPhases(status.GetPhases()),
 		},
 		Services: s.GetServices(), Servers: s.GetServers(), ServersUp: s.GetServersUp(),
 		Health:         viewHealth(s.GetHealth()),
 		ServersDrained: s.GetServersDrained(), ServersKilled: s.GetServersKilled(), ServersUnchecked: s.GetServersUnchecked(), Warnings: s.GetWarnings(),
+	}
+	if view.Forwarder.Node != 0 {
+		view.Forwarder.Role = dpclient.RoleWord(f.GetPeers().GetRole())
 	}
 	if view.Warnings == nil {
 		view.Warnings = []string{}

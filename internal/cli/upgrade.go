@@ -38,7 +38,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 		}
 		return nil
 	}
-	command.Flags().StringVar(&socket, "forwarder", dpclient.DefaultSocket, "the forwarder's `socket`")
+	a.forwarderFlag(command, &socket)
 	command.Flags().StringVar(&binary, "binary", "", "`file` of the new forwarder; default: the path from which the running one was started")
 	a.outputFlag(command)
 	command.RunE = func(c *cobra.Command, options []string) error {
