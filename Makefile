@@ -168,6 +168,13 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 		install -D -v -m $$(test -x deploy/$$file && echo 755 || echo 644) deploy/$$file \
 			$(DESTDIR)$(PREFIX)/share/steelyard/$$file; \
 	done
+	@for file in keepalived.conf forwarder.conf notify; do \
+		install -d $(DESTDIR)$(PREFIX)/share/steelyard/keepalived; \
+		sed 's,/usr/local/,$(PREFIX)/,g' deploy/keepalived/$$file \
+			>$(DESTDIR)$(PREFIX)/share/steelyard/keepalived/$$file; \
+		echo "'deploy/keepalived/$$file' -> '$(DESTDIR)$(PREFIX)/share/steelyard/keepalived/$$file'"; \
+	done
+	@chmod 755 $(DESTDIR)$(PREFIX)/share/steelyard/keepalived/notify
 	@# With DESTDIR, the package's installation does this.
 	@test -n "$(DESTDIR)" || CONFDIR=$(CONFDIR) $(PREFIX)/share/steelyard/steelyard-setup
 	@# Files that the administrator has changed are kept. The example is not installed as the live
