@@ -168,7 +168,7 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 		install -D -v -m $$(test -x deploy/$$file && echo 755 || echo 644) deploy/$$file \
 			$(DESTDIR)$(PREFIX)/share/steelyard/$$file; \
 	done
-	@for file in keepalived.conf forwarder.conf notify; do \
+	@for file in keepalived.conf notify; do \
 		install -d $(DESTDIR)$(PREFIX)/share/steelyard/keepalived; \
 		sed 's,/usr/local/,$(PREFIX)/,g' deploy/keepalived/$$file \
 			>$(DESTDIR)$(PREFIX)/share/steelyard/keepalived/$$file; \

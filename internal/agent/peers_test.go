@@ -16,9 +16,9 @@ import (
 func twoNodes() *forwarderpb.PeerList {
 	return &forwarderpb.PeerList{Node: 2, Role: forwarderpb.Role_ROLE_BACKUP, Address: "10.9.0.2:8849", Peers: []*forwarderpb.Peer{{
 		Node: 1, Name: "lb1", Address: "10.9.0.1:8849", State: forwarderpb.PeerState_PEER_STATE_ALIVE, Role: forwarderpb.Role_ROLE_MASTER,
-		RttUs: 250, Slots: 256, Offered: 100, Present: 97, Refused: 2, LagMs: 30, Kept: 1200, Verified: 256, Retransmitted: 6,
-		Refusals: []*forwarderpb.Drop{{Name: "unknown-server", Packets: 4}, {Name: "table-full"}}}},
-		Drops: []*forwarderpb.Drop{{Name: "sync-forged", Packets: 5}, {Name: "sync-replayed"}}, Unsent: 1}
+		RttUs: 250, Slots: 256, Offered: 100, Present: 97, Refused: 2, LagMs: 30, Kept: 1200, Verified: 256, Retransmitted: 6}},
+		Refusals: []*forwarderpb.Drop{{Name: "unknown-server", Packets: 4}, {Name: "table-full"}},
+		Drops:    []*forwarderpb.Drop{{Name: "sync-forged", Packets: 5}, {Name: "sync-replayed"}}, Unsent: 1}
 }
 
 func TestMetricsOfPeers(t *testing.T) {

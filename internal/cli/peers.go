@@ -216,7 +216,7 @@ func (a *app) describePeer(ctx context.Context, socket, wanted string) error {
 			continue
 		}
 		view := viewPeers(list)[i]
-		view.ThisNode, view.Refusals = viewNode(list), viewCounted(peer.GetRefusals())
+		view.ThisNode, view.Refusals = viewNode(list), viewCounted(list.GetRefusals())
 		return a.show(view, func() { a.printPeer(view) })
 	}
 	return fmt.Errorf("node %s is no peer: see `steelyard get peers`", wanted)

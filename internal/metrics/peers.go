@@ -57,10 +57,8 @@ func collectPeers(ctx context.Context, s scrape, client *dpclient.Client) error 
 	for _, drop := range list.GetDrops() {
 		s.counter(syncDropped, drop.GetPackets(), drop.GetName())
 	}
-	if peers := list.GetPeers(); len(peers) > 0 { // each has those of all peers
-		for _, refusal := range peers[0].GetRefusals() {
-			s.counter(syncRejected, refusal.GetPackets(), refusal.GetName())
-		}
+	for _, refusal := range list.GetRefusals() {
+		s.counter(syncRejected, refusal.GetPackets(), refusal.GetName())
 	}
 	return nil
 }

@@ -117,17 +117,17 @@ static void report_replicas(const struct sync_node *n, uint8_t node, pb_peer *pb
 	}
 }
 
-static int report_refusals(const struct peers *p, struct arena *a, pb_peer *pb,
+static int report_refusals(const struct peers *p, struct arena *a, pb_peer_list *l,
                            struct sy_error *err)
 {
 	int rc = 0;
-	MESSAGE_NEW_LIST(a, pb->refusals, PEERS_REFUSAL_COUNT);
+	MESSAGE_NEW_LIST(a, l->refusals, PEERS_REFUSAL_COUNT);
 	for (unsigned reason = 0; reason < PEERS_REFUSAL_COUNT && rc == 0; reason++) {
 		uint64_t sum = 0;
 		for (unsigned w = 0; w < p->b->workers; w++)
 			sum += SY_READ(p->worker[w].refused[reason]);
 		rc = reply_drop(a, peers_refusal_name(reason), peers_refusal_help(reason), sum,
-		                &pb->refusals[pb->n_refusals++], err);
+		                &l->refusals[l->n_refusals++], err);
 	}
 	return rc;
 }
@@ -153,8 +153,6 @@ static int report_peer(const struct peers *p, uint8_t node, struct arena *a, pb_
 	report_logs(p->node, node, now_ns, pb);
 	report_replicas(p->node, node, pb);
 	*out = pb;
-	if (report_refusals(p, a, pb, err) < 0)
-		return -ENOMEM;
 	return reply_socket(a, &p->options.peer[node].addr, p->options.peer[node].port,
 	                    &pb->address, err);
 }
@@ -173,7 +171,7 @@ static int report_self(const struct peers *p, struct arena *a, pb_peer_list *l,
 	for (unsigned reason = 0; reason < SYNC_DROP_COUNT && rc == 0; reason++)
 		rc = reply_drop(a, sync_drop_name(reason), sync_drop_help(reason),
 		                sync_node_drops(p->node, reason), &l->drops[l->n_drops++], err);
-	return rc;
+	return rc == 0 ? report_refusals(p, a, l, err) : rc;
 }
 
 int list_peers(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,

@@ -46,7 +46,8 @@ bool saved_is_refused(int rc);
 
 /* ---- role_file.c ----------------------------------------------------------------------------- */
 
-/* Was this node the master when the role was saved last? directory NULL, or no such file: no. */
+/* Was this node the master when the role was saved last, in this boot of its host? directory NULL,
+ * or no such file: no. */
 bool role_file_is_master(const char *directory);
 /* 0 or a negative errno. */
 int role_file_save(const char *directory, bool master);

@@ -241,6 +241,9 @@ struct sy_siphash_key session_store_secret(const struct session_store *s);
 /* The key that determines slots and local ports, for sy_slot_set_key(). */
 const struct sy_slot_key *session_store_slot_key(const struct session_store *s);
 
+/* The kernel's boot id. Returns 0 or a negative errno. */
+int session_boot_id(uint8_t out[static 16], struct sy_error *err);
+
 /* ---- the id dictionary: the meaning of ids, for a later process (session_dictionary.c) ------- */
 
 /* A server by id. Its sessions exist only while its name is complete. */

@@ -146,8 +146,6 @@ enum session_file_state { SESSION_FILE_USABLE, SESSION_FILE_UNFINISHED, SESSION_
 enum session_file_state session_file_examine(const struct session_file *f, uint64_t size,
                                              const uint8_t boot[static 16], uint64_t owner,
                                              char reason[static SESSION_REASON]);
-/* The kernel's boot id. */
-int session_boot_id(uint8_t out[static 16], struct sy_error *err);
 
 static inline struct session_slot_state *session_file_states(struct session_file *f)
 {
