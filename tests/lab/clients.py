@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clients: single requests, and load by wrk."""
 
+import contextlib
 import json
 import random
 import socket
@@ -174,8 +175,9 @@ class HttpConnection:
         self.close()
 
 
-def dns_txt(host, address, port, name="who.lab", timeout_s=60, one=None):
-    """Returns the first string of a TXT record, requested over UDP, on socket `one` if given."""
+def dns_txt(host, address, port, name="who.lab", timeout_s=60, one=None, resend_s=None):
+    """Returns the first string of a TXT record, requested over UDP, on socket `one` if given. With
+    resend_s, asks again after this time, as resolvers do."""
     query_id = random.getrandbits(16)
     labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
     # The root name, type OPT, answers of up to 4096 bytes, no flags.
@@ -184,9 +186,12 @@ def dns_txt(host, address, port, name="who.lab", timeout_s=60, one=None):
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     own = one or host.ns.socket(family, socket.SOCK_DGRAM)
     try:
-        own.settimeout(timeout_s)
-        own.sendto(query, (address, port))
-        answer, peer = own.recvfrom(65535)
+        own.settimeout(resend_s or timeout_s)
+        for left in reversed(range(int(timeout_s / (resend_s or timeout_s)))):
+            own.sendto(query, (address, port))
+            with contextlib.suppress(*[TimeoutError] * (left > 0)):
+                answer, peer = own.recvfrom(65535)
+                break
         while one and peer[0] == address and answer[:2] != query[:2]:  # answers an earlier query
             answer, peer = own.recvfrom(65535)
     finally:

@@ -12,8 +12,9 @@ CONNECTIONS, FLOWS = 8, 8  # per family
 class Conversations:
     """Connections and UDP flows of both families that must stay with their servers."""
 
-    def __init__(self, stage):
-        self.stage = stage
+    def __init__(self, stage, resend_s=None):
+        """resend_s: for UDP, where a datagram may be lost; see dns_txt()."""
+        self.stage, self.resend_s = stage, resend_s
         client = stage.client
         self.web = [HttpConnection(client, VIP[f], WEB) for f in (4, 6) for _ in range(CONNECTIONS)]
         self.dns = [
@@ -30,7 +31,9 @@ class Conversations:
     def ask(self):
         """Sends a request on each; returns the answering servers."""
         servers = [one.get() for one in self.web]
-        return servers + [dns_txt(None, vip, DNS, one=one) for vip, one in self.dns]
+        return servers + [
+            dns_txt(None, vip, DNS, one=one, resend_s=self.resend_s) for vip, one in self.dns
+        ]
 
     def check_servers(self):
         assert self.ask() == self.servers

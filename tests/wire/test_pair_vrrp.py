@@ -46,6 +46,7 @@ class Keepalived:
             "priority 100\n": f"priority {priority}\n",
             "10.0.0.5/32": "10.0.0.250/32 dev front",
             "timeout 4": "timeout 11",
+            "advert_int 0.2": "advert_int 2",  # a host of tests may stall for as long
             "    enable_script_security\n": "",  # the lab's directory may be anyone's
         }.items():
             assert shipped in text, shipped
@@ -72,7 +73,7 @@ def test_keepalived_moves_the_connections():
         wait_until(lambda: first.role() == MASTER, "the only node with keepalived is the master")
         daemons[second].start()
         daemons[second].process.wait_for("Syncing instances to BACKUP")
-        with Conversations(pair) as talk:
+        with Conversations(pair, resend_s=3) as talk:
             talk.check_servers()  # UDP: the clients' second datagrams
             first.wait_replicated(len(talk))
             socket = first.steelyard.forwarder_socket
