@@ -15,7 +15,8 @@
  *   SENT, QUEUED, ANSWERED, PENDING, STEERED, DROPPED   none: the packet has left the burst
  */
 const struct sy_stage pipeline[] = {
-        /* runtime/worker.c, worker_poll(): receives a burst from a queue or another worker. */
+        /* runtime/worker.c: worker_poll() receives bursts, by source_poll() from each queue and by
+         * steer_receive() from other workers. */
 
         /* balance/path/classify.c: parses each packet, checks its destination, finds its slot.
          * Drops packets for other hosts, and queues fragments of incomplete datagrams. Packets of
