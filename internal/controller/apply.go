@@ -29,7 +29,7 @@ type plan struct {
 	record             project // with the new usage
 	text               []byte  // the project's file; nil: none
 	merged             []byte  // the forwarder's whole file after the change
-	kept, whole        []byte  // store values of text and merged
+	textRef, mergedRef []byte  // store values of text and merged
 	parsed             *model.Config
 	old                bool // the agent has a newer revision than the store
 	prune              bool // it may remove services that the forwarder had before it joined
@@ -38,7 +38,7 @@ type plan struct {
 
 // same reports whether the plan changes nothing.
 func (p *plan) same() bool {
-	return p.desired.Revision != 0 && bytes.Equal(p.desired.Value, p.whole) && !p.old && !p.prune
+	return p.desired.Revision != 0 && bytes.Equal(p.desired.Value, p.mergedRef) && !p.old && !p.prune
 }
 
 // isOld reports whether the agent has a newer revision than the store, because etcd was restored from a backup. An identical file is then written anew.
@@ -50,29 +50,30 @@ func (s *Server) isOld(forwarder string, revision int64) bool {
 	return entry.Revision != 0 && decodeRecord(entry, &now) == nil && now.Older && now.Refused == revision
 }
 
-// prepare computes a plan and stores its texts. Fails if the plan breaks a rule.
+// prepare computes a plan and stores its texts. Fails if the plan breaks a rule, such as a quota.
 func (s *Server) prepare(ctx context.Context, w *work, forwarder, name, file string, text []byte) (*plan, error) {
 	plans, err := s.compute(ctx, w, []string{forwarder}, name, file, text)
 	if err != nil {
 		return nil, err
 	}
-	return plans[0], s.keep(ctx, w, plans[0])
+	return plans[0], s.saveTexts(ctx, w, plans[0])
 }
 
 // work is shared by the plans of one order.
 type work struct {
-	own, whole *config.Parser           // of the project's file, and of forwarders'
-	parsed     map[string]*model.Config // by text
-	merged     map[string][]byte        // by the parts that they are made of
-	saved      []*cluster.Large
-	counts     map[*model.Config]usage
-	uses       map[*model.Config]*uses
-	usage      map[string]usage // the project's usage after the order's plans for earlier forwarders; nil: the store's
-	named      bool             // the names in the project's file are checked
-	workflow   bool             // the workflow sent the order; only it may change services of requests
-	operator   bool             // the caller is no admin, and may claim addresses within the project's prefixes only
-	claimed    *claimed         // addresses of other projects; nil: not read yet
-	prune      bool             // the order may remove services that forwarders had before they joined
+	projectParser *config.Parser           // of the project's file
+	mergedParser  *config.Parser           // of forwarders' files
+	parsed        map[string]*model.Config // by text
+	merged        map[string][]byte        // by the parts that they are made of
+	saved         []*cluster.Large
+	counts        map[*model.Config]usage
+	uses          map[*model.Config]*uses
+	usage         map[string]usage // the project's usage after the order's plans for earlier forwarders; nil: the store's
+	named         bool             // the names in the project's file are checked
+	workflow      bool             // the workflow sent the order; only it may change services of requests
+	operator      bool             // the caller is no admin, and may claim addresses within the project's prefixes only
+	claimed       *claimed         // addresses of other projects; nil: not read yet
+	prune         bool             // the order may remove services that forwarders had before they joined
 }
 
 // maxParsers bounds the cached parsers. A cached parser decodes only what has changed since its last file.
@@ -90,7 +91,7 @@ func (s *Server) newWork(project string) *work {
 		own, whole = &config.Parser{}, &config.Parser{}
 		s.parsers[project], s.parsers[project+"/whole"] = own, whole
 	}
-	return &work{own: own, whole: whole}
+	return &work{projectParser: own, mergedParser: whole}
 }
 
 // newWorkOf returns the shared state of a caller's order for a project.
@@ -175,7 +176,7 @@ func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name
 			return nil, err
 		}
 		if !may {
-			less, err := s.onlyLess(ctx, w, p)
+			less, err := s.onlyRemovesServices(ctx, w, p)
 			if err != nil {
 				return nil, err
 			}
@@ -200,7 +201,7 @@ func (s *Server) merge(ctx context.Context, w *work, p *plan, others []cluster.E
 			key += "\x00" + nameOf(entry.Key, keyConfigs+p.forwarder+"/") + "\x00" + string(entry.Value)
 		}
 	}
-	if err := p.ownNames(w, file); err != nil {
+	if err := p.rejectDottedNames(w, file); err != nil {
 		return err
 	}
 	known, found := w.merged[key]
@@ -219,7 +220,7 @@ func (s *Server) merge(ctx context.Context, w *work, p *plan, others []cluster.E
 		file = "forwarder " + p.forwarder + ", all projects"
 	}
 	var err error
-	p.parsed, err = w.parse(w.whole, file, p.merged)
+	p.parsed, err = w.parse(w.mergedParser, file, p.merged)
 	return err
 }
 
@@ -255,9 +256,9 @@ func (s *Server) union(ctx context.Context, p *plan, others []cluster.Entry) ([]
 	return merged, nil
 }
 
-// keep stores a plan's texts before its transaction refers to them.
-func (s *Server) keep(ctx context.Context, w *work, p *plan) error {
-	for text, value := range map[*[]byte]*[]byte{&p.text: &p.kept, &p.merged: &p.whole} {
+// saveTexts stores a plan's texts before its transaction refers to them.
+func (s *Server) saveTexts(ctx context.Context, w *work, p *plan) error {
+	for text, value := range map[*[]byte]*[]byte{&p.text: &p.textRef, &p.merged: &p.mergedRef} {
 		if *text == nil {
 			continue
 		}
@@ -274,12 +275,12 @@ func (s *Server) keep(ctx context.Context, w *work, p *plan) error {
 	return nil
 }
 
-// ownNames rejects names of the default project that look like another project's: the part before a dot names a project.
-func (p *plan) ownNames(w *work, file string) error {
+// rejectDottedNames rejects names of the default project that look like another project's: the part before a dot names a project.
+func (p *plan) rejectDottedNames(w *work, file string) error {
 	if p.project != defaultProject || p.text == nil || w.named {
 		return nil
 	}
-	parsed, err := w.parse(w.own, file, p.text)
+	parsed, err := w.parse(w.projectParser, file, p.text)
 	if err != nil {
 		return err
 	}
@@ -310,8 +311,8 @@ func (p *plan) used() usage {
 	return used
 }
 
-// onlyLess reports whether a plan only removes services of the project at the forwarder.
-func (s *Server) onlyLess(ctx context.Context, w *work, p *plan) (bool, error) {
+// onlyRemovesServices reports whether a plan changes nothing at the forwarder, except that it removes services of the project.
+func (s *Server) onlyRemovesServices(ctx context.Context, w *work, p *plan) (bool, error) {
 	if p.used().Services == 0 && p.project != defaultProject { // the default project's file has other sections too
 		return true, nil
 	}
@@ -326,7 +327,7 @@ func (s *Server) onlyLess(ctx context.Context, w *work, p *plan) (bool, error) {
 	if err != nil {
 		return false, unavailable(err)
 	}
-	parsed, err := w.parse(w.whole, "forwarder "+p.forwarder+", before", before.Text)
+	parsed, err := w.parse(w.mergedParser, "forwarder "+p.forwarder+", before", before.Text)
 	if err != nil {
 		return false, err
 	}
@@ -395,10 +396,10 @@ func (p *plan) count(w *work) error {
 }
 
 // txn returns the transaction that writes a plan and the project's new usage.
-func (p *plan) txn() *cluster.Txn { return together([]*plan{p}) }
+func (p *plan) txn() *cluster.Txn { return txnOf([]*plan{p}) }
 
-// together returns the transaction of several plans of one computation. It keeps the confirmed version of each file until the forwarder confirms the new one.
-func together(plans []*plan) *cluster.Txn {
+// txnOf returns the transaction of several plans of one computation. It keeps the confirmed version of each file until the forwarder confirms the new one.
+func txnOf(plans []*plan) *cluster.Txn {
 	last := plans[len(plans)-1]
 	txn := new(cluster.Txn).Unchanged(last.projectEntry)
 	if record := encode(last.record); last.projectEntry.Revision == 0 || !bytes.Equal(record, last.projectEntry.Value) { // an unchanged record is not written, so orders for other forwarders do not conflict
@@ -407,7 +408,7 @@ func together(plans []*plan) *cluster.Txn {
 	claimsOf(plans).guard(txn)
 	for _, p := range plans {
 		txn.Unchanged(p.member).Unchanged(p.own).Unchanged(p.desired).Unchanged(p.previous).
-			PutLarge(p.own.Key, p.kept).PutLarge(keyDesired+p.forwarder, p.whole).
+			PutLarge(p.own.Key, p.textRef).PutLarge(keyDesired+p.forwarder, p.mergedRef).
 			Delete(keyRefusals + p.forwarder + "/" + p.project)
 		if p.prune {
 			txn.Put(keyPrune+p.forwarder, []byte("1"), 0)
@@ -451,7 +452,7 @@ func (s *Server) ApplyConfig(ctx context.Context, caller principal, forwarder, p
 	if revision == 0 {
 		revision = last.desired.Revision
 	}
-	response, err := s.fate(ctx, last, revision, warnings)
+	response, err := s.awaitResponse(ctx, last, revision, warnings)
 	if err == nil && request.GetForce() {
 		err = s.force(ctx, caller, last, forced, response)
 	}
@@ -461,8 +462,8 @@ func (s *Server) ApplyConfig(ctx context.Context, caller principal, forwarder, p
 	return response, nil
 }
 
-// fate waits for the outcome of a change, and turns it into the response.
-func (s *Server) fate(ctx context.Context, p *plan, revision int64, warnings []string) (*agentpb.ApplyConfigResponse, error) {
+// awaitResponse waits for the outcome of a change, and turns it into the response.
+func (s *Server) awaitResponse(ctx context.Context, p *plan, revision int64, warnings []string) (*agentpb.ApplyConfigResponse, error) {
 	forwarder := p.forwarder
 	outcome, err := s.await(ctx, forwarder, p.project, revision)
 	switch {
@@ -473,7 +474,7 @@ func (s *Server) fate(ctx context.Context, p *plan, revision int64, warnings []s
 			"saved; no agent of "+forwarder+" is connected: it receives this when it connects. If it refuses it then, the controller rolls the change back, and `steelyard get forwarders` shows the reason")}, nil
 	case outcome.Older:
 		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%s: %s", forwarder, outcome.Error))
-	case outcome.takenBack:
+	case outcome.rolledBack:
 		delayMember(ctx)
 		return nil, invalid(fmt.Errorf("%s refuses this: %s; nothing was changed", forwarder, outcome.Error))
 	case outcome.Refused == revision:

@@ -58,7 +58,7 @@ type judgement struct {
 // drainSession is the state of drains in a session.
 type drainSession struct {
 	wake    chan struct{}   // orders have changed
-	told    atomic.Bool     // the agent has further orders of its own
+	hasOwn  atomic.Bool     // the agent has reported further orders of its own
 	listens bool            // the controller waits for the agent's own orders
 	older   bool            // the agent accepts no orders
 	sent    []cluster.Entry // the orders that the agent has; nil: unknown
@@ -79,7 +79,7 @@ func (d *drainSession) in(now status) status {
 	return now
 }
 
-// seeDrain wakes the sessions that a change concerns. Requires mu.
+// seeDrain wakes the sessions that a change concerns. The caller holds mu.
 func (s *Server) seeDrain(event cluster.Event) {
 	for _, begin := range []string{keyDrains, keyJudged} {
 		if place, ok := cutPrefix(event.Key, begin); ok {
@@ -126,11 +126,11 @@ func (s *Server) drainsFor(one *session) (revision int64, orders []cluster.Entry
 // pushDrains sends new orders, and stores those that were given at the agent's own socket. It does nothing while the agent must not be called.
 func (s *Server) pushDrains(ctx context.Context, one *session) error {
 	d := &one.drains
-	told := d.told.Swap(false)
+	hasOwn := d.hasOwn.Swap(false)
 	revision, orders, judged, known := s.drainsFor(one)
 	sent := append(orders, judged)
 	same := func(a, b cluster.Entry) bool { return a.Key == b.Key && a.Revision == b.Revision }
-	if !known || d.older || !told && d.sent != nil && slices.EqualFunc(sent, d.sent, same) {
+	if !known || d.older || !hasOwn && d.sent != nil && slices.EqualFunc(sent, d.sent, same) {
 		return nil
 	}
 	d.sent = nil
@@ -170,7 +170,7 @@ func (s *Server) pushDrains(ctx context.Context, one *session) error {
 		err = s.forgetEnded(ctx, one, orders)
 	}
 	if err != nil {
-		d.sent = nil // call again: no other event may come that would lead here
+		d.sent = nil // the next push repeats this: no other event may cause one
 		return err
 	}
 	if one.noted == nil { // the first status follows
@@ -214,7 +214,7 @@ func (s *Server) listenForDrains(ctx context.Context, one *session, last uint64)
 			continue
 		}
 		last = response.Msg.GetLast()
-		one.drains.told.Store(true)
+		one.drains.hasOwn.Store(true)
 		one.drains.poke()
 	}
 }
@@ -386,7 +386,7 @@ func (s *Server) dropDrains(ctx context.Context, one *session, desired cluster.E
 		return nil
 	}
 	w := s.newWork(defaultProject)
-	parsed, err := w.parse(w.whole, "forwarder "+one.forwarder, text)
+	parsed, err := w.parse(w.mergedParser, "forwarder "+one.forwarder, text)
 	if err != nil {
 		return err
 	}

@@ -109,7 +109,7 @@ func (s *Server) applyAll(ctx context.Context, caller principal, forwarders []st
 				at = p.desired.Revision
 			}
 			waiting.Go(func() {
-				response, err := s.fate(ctx, p, at, nil)
+				response, err := s.awaitResponse(ctx, p, at, nil)
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
@@ -155,7 +155,7 @@ func (s *Server) commitAll(ctx context.Context, caller principal, w *work, forwa
 		}
 		var new []*plan
 		for _, p := range plans {
-			if err := s.keep(ctx, w, p); err != nil {
+			if err := s.saveTexts(ctx, w, p); err != nil {
 				return nil, err
 			}
 			if !p.same() {
@@ -165,7 +165,7 @@ func (s *Server) commitAll(ctx context.Context, caller principal, w *work, forwa
 		if len(new) == 0 {
 			return nil, nil
 		}
-		txn := together(new)
+		txn := txnOf(new)
 		for _, p := range new {
 			s.record(txn, caller.String(), "apply", p.forwarder, project, fmt.Sprintf("%s, %d services", request.GetFile(), len(p.parsed.Services)))
 		}

@@ -25,7 +25,7 @@ func (s *Server) follow(ctx context.Context) {
 			err = s.store.WatchAll(ctx, "", now.Revision, s.see)
 		}
 		s.mu.Lock()
-		s.blind = err
+		s.mirrorErr = err
 		s.changed.Broadcast()
 		s.mu.Unlock()
 		if ctx.Err() == nil {
@@ -39,7 +39,7 @@ func (s *Server) follow(ctx context.Context) {
 func (s *Server) catchUp(now cluster.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mirror, s.blind = now, nil
+	s.mirror, s.mirrorErr = now, nil
 	s.looks, s.measured = time.Now(), map[string]time.Time{}
 	s.asked = map[string]asked{}
 	for _, entry := range now.List(keyRequests) {
@@ -73,7 +73,7 @@ func (s *Server) see(events []cluster.Event) {
 	}
 }
 
-// act applies one event. Requires mu.
+// act applies one event. The caller holds mu.
 func (s *Server) act(event cluster.Event) {
 	if name, ok := cutPrefix(event.Key, keyDesired); ok {
 		if one := s.sessions[name]; one != nil {
@@ -121,7 +121,7 @@ func (s *Server) loadAge(name string) time.Duration {
 	return time.Since(s.looks)
 }
 
-// checkOwner ends a session whose forwarder belongs to another controller now. Requires mu.
+// checkOwner ends a session whose forwarder belongs to another controller now. The caller holds mu.
 func (s *Server) checkOwner(name string, one *session) {
 	if one.fence < s.mirror.Get(keyOwners+name).Revision {
 		s.log.Info("another controller serves the forwarder now", "forwarder", name)

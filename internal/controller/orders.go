@@ -63,7 +63,7 @@ func (a *agentService) SetDrain(ctx context.Context, request *connect.Request[ag
 			response.Unchanged = append(response.Unchanged, name)
 		}
 	}
-	if warning := s.drainFate(ctx, forwarder, p); warning != "" {
+	if warning := s.awaitDrain(ctx, forwarder, p); warning != "" {
 		response.Warnings = []string{warning}
 	}
 	return connect.NewResponse(response), nil
@@ -89,7 +89,7 @@ func (s *Server) findDrained(ctx context.Context, forwarder string, request *age
 		return unavailable(err)
 	}
 	w := s.newWork(defaultProject)
-	parsed, err := w.parse(w.whole, "forwarder "+forwarder, text.Text)
+	parsed, err := w.parse(w.mergedParser, "forwarder "+forwarder, text.Text)
 	if err != nil {
 		return err
 	}
@@ -137,8 +137,8 @@ func (s *Server) orderDrain(ctx context.Context, caller principal, forwarder str
 	return txn, nil
 }
 
-// drainFate waits until the agent has an order. Returns why the forwarder does not have it, or "".
-func (s *Server) drainFate(ctx context.Context, forwarder string, p *drainPlan) string {
+// awaitDrain waits until the agent has an order. Returns why the forwarder does not have it, or "".
+func (s *Server) awaitDrain(ctx context.Context, forwarder string, p *drainPlan) string {
 	var now status
 	away := false
 	err := s.observe(ctx, forwarder, p.found, func() bool {

@@ -14,15 +14,15 @@ import (
 )
 
 // The outcome of a change. Until the forwarder has confirmed it, previous/FORWARDER/PROJECT has the version that the forwarder confirmed last. So any
-// controller that learns of a refusal can roll the change back, however late.
+// controller that receives a refusal can roll the change back, however late.
 
-// confirm records that a forwarder has confirmed a revision, and removes the previous versions.
+// confirm records that a forwarder has confirmed a revision, and deletes the previous versions that this makes obsolete.
 func (s *Server) confirm(ctx context.Context, forwarder string, revision int64) error {
-	kept, err := s.store.Names(ctx, keyPrevious+forwarder+"/")
+	previousKeys, err := s.store.Names(ctx, keyPrevious+forwarder+"/")
 	if err != nil {
 		return err
 	}
-	for _, key := range kept {
+	for _, key := range previousKeys {
 		_, err := s.retry(ctx, func() (*cluster.Txn, error) {
 			previous, err := s.store.Get(ctx, key)
 			if err != nil || previous.Revision == 0 || previous.Revision > revision { // removed, or of a later change
@@ -36,7 +36,7 @@ func (s *Server) confirm(ctx context.Context, forwarder string, revision int64) 
 			if own.Revision <= revision {
 				return txn.Delete(key), nil
 			}
-			// It has changed again meanwhile; etcd's history still has the confirmed version.
+			// The project has changed its file again meanwhile; etcd's history still has the confirmed version.
 			confirmed, err := s.store.GetAt(ctx, own.Key, revision)
 			if err != nil {
 				return nil, err
@@ -60,7 +60,7 @@ func (s *Server) rollBack(ctx context.Context, one *session, refused int64, reas
 		}
 		undone, others, err := s.unconfirmed(ctx, one.forwarder, refused, reason)
 		if err != nil || undone.Revision == 0 {
-			return nil, err // no unconfirmed change: the same was in force before, and the forwarder or its host has changed
+			return nil, err // nothing to roll back: this version was accepted before, so the cause is at the forwarder or its host
 		}
 		name := nameOf(undone.Key, keyConfigs+one.forwarder+"/")
 		previous, err := s.store.Get(ctx, keyPrevious+one.forwarder+"/"+name)
@@ -71,30 +71,30 @@ func (s *Server) rollBack(ctx context.Context, one *session, refused int64, reas
 		if err != nil {
 			return nil, err
 		}
-		w, q := s.newWork(name), &plan{forwarder: one.forwarder, project: name}
+		work, rollback := s.newWork(name), &plan{forwarder: one.forwarder, project: name}
 		before, err := s.store.Load(ctx, previous.Value)
 		if err != nil {
 			return nil, err
 		}
-		q.text = before.Text
+		rollback.text = before.Text
 		txn := new(cluster.Txn).At(keyOwners+one.forwarder, one.fence).Unchanged(desired).Unchanged(undone).Unchanged(previous).Delete(previous.Key)
-		if q.text == nil {
+		if rollback.text == nil {
 			txn.Delete(undone.Key)
 		} else {
 			txn.PutLarge(undone.Key, previous.Value)
 		}
 		var used usage
-		if q.text == nil && len(others) == 1 {
+		if rollback.text == nil && len(others) == 1 {
 			txn.Delete(desired.Key)
 		} else {
-			if err = s.merge(ctx, w, q, others, "rolling back"); err == nil {
-				err = s.keep(ctx, w, q)
+			if err = s.merge(ctx, work, rollback, others, "rolling back"); err == nil {
+				err = s.saveTexts(ctx, work, rollback)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("rolling back the change that %s refuses: %w", one.forwarder, err)
 			}
-			used = q.used()
-			txn.PutLarge(desired.Key, q.whole)
+			used = rollback.used()
+			txn.PutLarge(desired.Key, rollback.mergedRef)
 		}
 		if entry.Revision != 0 {
 			txn.Unchanged(entry).Put(entry.Key, encode(record.with(one.forwarder, used)), 0)
@@ -103,8 +103,7 @@ func (s *Server) rollBack(ctx context.Context, one *session, refused int64, reas
 		if err != nil {
 			return nil, err
 		}
-		// All changes after the last confirmed one are rolled back. There may be fewer stored previous versions: one is written again if an earlier
-		// change was confirmed meanwhile.
+		// The refusal covers all changes since the last confirmed one. `previous` may be newer than that one, because confirm() rewrites it; so take the minimum.
 		since := min(previous.Revision, now.Confirmed+1, undone.Revision)
 		txn.Put(keyRefusals+one.forwarder+"/"+name, encode(refusal{since, undone.Revision, reason}), 0)
 		return s.record(txn, "controller/"+s.id, "roll back", one.forwarder, name, "the forwarder refuses it: "+reason), nil
@@ -112,11 +111,11 @@ func (s *Server) rollBack(ctx context.Context, one *session, refused int64, reas
 	return err
 }
 
-// unconfirmed returns one changed file of a revision that the forwarder has not confirmed (revision 0: there is none), and all files. Of several
-// files, it returns the one that the refusal's reason names, else the one that changed last. The named file may have changed again since;
-// otherwise a project could apply so often that the changes of others are undone instead of its own.
+// unconfirmed returns the file to roll back (Revision 0 if none), and all files. Of several files whose last change the forwarder has not confirmed, it
+// returns the one that the refusal's reason names, even if that file has changed again since: otherwise a project could apply so often that the
+// changes of other projects are rolled back instead of its own. If the reason names none, it returns the one that changed last.
 func (s *Server) unconfirmed(ctx context.Context, forwarder string, until int64, reason string) (cluster.Entry, []cluster.Entry, error) {
-	kept, err := s.store.Names(ctx, keyPrevious+forwarder+"/")
+	previousKeys, err := s.store.Names(ctx, keyPrevious+forwarder+"/")
 	if err != nil {
 		return cluster.Entry{}, nil, err
 	}
@@ -127,7 +126,7 @@ func (s *Server) unconfirmed(ctx context.Context, forwarder string, until int64,
 	var changed []cluster.Entry
 	var newest cluster.Entry
 	for _, config := range configs {
-		if slices.Contains(kept, keyPrevious+nameOf(config.Key, keyConfigs)) {
+		if slices.Contains(previousKeys, keyPrevious+nameOf(config.Key, keyConfigs)) {
 			changed = append(changed, config)
 			if config.Revision > newest.Revision && config.Revision <= until {
 				newest = config
@@ -172,7 +171,7 @@ func (s *Server) isNamed(ctx context.Context, config cluster.Entry, project, rea
 // outcome is a forwarder's status with regard to one change.
 type outcome struct {
 	status
-	takenBack bool
+	rolledBack bool
 }
 
 // await waits for the outcome of a project's change. Returns nil if no agent is connected.
@@ -188,7 +187,7 @@ func (s *Server) await(ctx context.Context, forwarder, project string, revision 
 	return found, nil
 }
 
-// observe waits until the mirror has reached a revision and done returns true. It calls done with mu.
+// observe waits until the mirror has reached a revision and done returns true. It calls done with mu held.
 func (s *Server) observe(ctx context.Context, forwarder string, revision int64, done func() bool) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -209,14 +208,14 @@ func (s *Server) observe(ctx context.Context, forwarder string, revision int64, 
 			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("the agent of %s has not answered yet", forwarder)
-		case s.blind != nil:
-			return fmt.Errorf("the answer of the agent of %s is unknown: %w", forwarder, s.blind)
+		case s.mirrorErr != nil:
+			return fmt.Errorf("the answer of the agent of %s is unknown: %w", forwarder, s.mirrorErr)
 		}
 		s.changed.Wait()
 	}
 }
 
-// outcomeOf returns the outcome of a change; nil: none yet. Requires mu.
+// outcomeOf returns the outcome of a change; nil: none yet. The caller holds mu.
 func (s *Server) outcomeOf(forwarder, project string, revision int64) *outcome {
 	var undone refusal
 	var now status
@@ -227,10 +226,12 @@ func (s *Server) outcomeOf(forwarder, project string, revision int64) *outcome {
 		return nil
 	}
 	switch {
-	case now.Older && now.Refused >= revision, !now.Older && now.Refused != now.Applied && now.Applied >= revision:
+	case now.Older && now.Refused >= revision: // the agent has a newer revision than the store
 		return &outcome{now, false}
-	case now.Refused == revision && !now.Older && s.mirror.Get(keyPrevious+forwarder+"/"+project).Revision == 0: // otherwise the rollback is in progress
+	case !now.Older && now.Refused != now.Applied && now.Applied >= revision: // the agent has applied this revision or a later one
+		return &outcome{now, false}
+	case !now.Older && now.Refused == revision && s.mirror.Get(keyPrevious+forwarder+"/"+project).Revision == 0: // refused, and there is nothing to roll back
 		return &outcome{now, false}
 	}
-	return nil
+	return nil // no report yet, or the rollback is in progress
 }

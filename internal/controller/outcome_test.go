@@ -142,7 +142,7 @@ func TestRollbackRestoresTheConfirmedChange(t *testing.T) {
 	}
 	s.catchUp(l.snapshot())
 	for revision, want := range map[int64]bool{first: false, second: true, second + 1: false} {
-		if got := s.outcomeOf("f1", defaultProject, revision); (got != nil && got.takenBack) != want {
+		if got := s.outcomeOf("f1", defaultProject, revision); (got != nil && got.rolledBack) != want {
 			t.Errorf("of revision %d (the first is %d, the second %d): %+v", revision, first, second, got)
 		}
 	}
@@ -154,7 +154,7 @@ func TestRollbackRestoresTheConfirmedChange(t *testing.T) {
 	}
 	s.catchUp(l.snapshot())
 	for _, revision := range []int64{third, last} {
-		if got := s.outcomeOf("f1", defaultProject, revision); got == nil || !got.takenBack {
+		if got := s.outcomeOf("f1", defaultProject, revision); got == nil || !got.rolledBack {
 			t.Errorf("of revision %d: %+v", revision, got)
 		}
 	}
@@ -184,7 +184,7 @@ func TestRollbackRestoresTheConfirmedChange(t *testing.T) {
 	}
 	s.catchUp(l.snapshot())
 	for revision, want := range map[int64]bool{fifth: false, sixth: true, seventh: true} {
-		if got := s.outcomeOf("f1", defaultProject, revision); (got != nil && got.takenBack) != want {
+		if got := s.outcomeOf("f1", defaultProject, revision); (got != nil && got.rolledBack) != want {
 			t.Errorf("of revision %d (%d, %d, %d): %+v", revision, fifth, sixth, seventh, got)
 		}
 	}

@@ -70,17 +70,17 @@ type Server struct {
 	authorities   atomic.Pointer[authorities]
 	authorityWake chan struct{}
 
-	mu       sync.Mutex
-	changed  *sync.Cond // guarded by mu: signals changes of the mirror
-	mirror   cluster.Snapshot
-	asked    map[string]asked     // by request: where its service's traffic is measured
-	blind    error                // why the mirror has stopped; nil: it is current
-	looks    time.Time            // since when the mirror has followed all changes
-	measured map[string]time.Time // when the mirror last received a forwarder's load, after that time
-	sessions map[string]*session
-	watchers map[*watcher]bool
-	parsers  map[string]*config.Parser // by project
-	lease    cluster.Lease             // 0: none, and no agent is accepted
+	mu        sync.Mutex
+	changed   *sync.Cond // guarded by mu: signals changes of the mirror
+	mirror    cluster.Snapshot
+	asked     map[string]asked     // by request: where its service's traffic is measured
+	mirrorErr error                // why the mirror has stopped; nil: it is current
+	looks     time.Time            // since when the mirror has followed all changes
+	measured  map[string]time.Time // when the mirror last received a forwarder's load, after that time
+	sessions  map[string]*session
+	watchers  map[*watcher]bool
+	parsers   map[string]*config.Parser // by project
+	lease     cluster.Lease             // 0: none, and no agent is accepted
 	// When this controller received its certificate of the current authorities.
 	authoritiesAt time.Time
 

@@ -316,26 +316,26 @@ func (s *Server) note(ctx context.Context, one *session, now status) error {
 	return err
 }
 
-// noteConfirmed writes that a forwarder has confirmed the sent configuration, and removes the previous version: in one transaction, unless the
-// configuration has changed again.
+// noteConfirmed writes that a forwarder has confirmed the sent configuration, and deletes the previous versions: in one transaction, unless a file has
+// changed again.
 func (s *Server) noteConfirmed(ctx context.Context, one *session, now status) error {
 	txn := new(cluster.Txn).At(keyOwners+one.forwarder, one.fence).Put(keyStatus+one.forwarder, encode(now), 0)
 	again := false
 	s.mu.Lock()
-	kept := s.mirror.List(keyPrevious + one.forwarder + "/")
-	for _, previous := range kept {
+	previousEntries := s.mirror.List(keyPrevious + one.forwarder + "/")
+	for _, previous := range previousEntries {
 		own := s.mirror.Get(keyConfigs + nameOf(previous.Key, keyPrevious))
 		again = again || own.Revision > now.Applied
 		txn.Unchanged(previous).Unchanged(own).Delete(previous.Key)
 	}
 	s.mu.Unlock()
-	if len(kept) > 0 && !again && len(kept) < maxOperations/2 {
+	if len(previousEntries) > 0 && !again && len(previousEntries) < maxOperations/2 {
 		if _, err := s.store.Commit(ctx, txn); err == nil {
 			one.noted = &now
 			return nil
 		}
 	}
-	if len(kept) > 0 {
+	if len(previousEntries) > 0 {
 		if err := s.confirm(ctx, one.forwarder, now.Applied); err != nil {
 			return err
 		}

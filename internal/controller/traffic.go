@@ -45,7 +45,7 @@ type someServices struct {
 
 type sample struct{ packets, received uint64 }
 
-// seeRequest records where a request's service is. Requires mu.
+// seeRequest records where a request's service is. The caller holds mu.
 func (s *Server) seeRequest(event cluster.Event) {
 	id := nameOf(event.Key, keyRequests)
 	delete(s.asked, id)

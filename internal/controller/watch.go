@@ -155,7 +155,7 @@ func (s *Server) stillMember(ctx context.Context, caller principal) error {
 }
 
 // endWatches ends the watches of a member that has changed; "": of any member that has changed since its caller was identified, as events may have
-// been missed. revision: the member's entry as it is now. Requires mu.
+// been missed. revision: the member's entry as it is now. The caller holds mu.
 func (s *Server) endWatches(name string, revision int64) {
 	for one := range s.watchers {
 		switch {
