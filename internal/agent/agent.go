@@ -127,7 +127,7 @@ func Run(ctx context.Context, options Options) error {
 		Name: "steelyard_health_checks_undecided_total",
 		Help: "Inconclusive health checks, by reason: host, an error of this host; stall, this host was stalled.",
 	}, []string{"reason"})
-	for _, reason := range []health.Undecided{health.OfHost, health.OfStall} {
+	for _, reason := range []health.Undecided{health.HostFault, health.HostStalled} {
 		a.undecided.WithLabelValues(reason.String())
 	}
 	a.troubles.log = options.Log
@@ -139,7 +139,7 @@ func Run(ctx context.Context, options Options) error {
 		return err
 	}
 	var err error
-	if a.store, err = store.Open(options.State, a.loads.beside(a.checker)); err != nil {
+	if a.store, err = store.Open(options.State, a.loads.wrapChecks(a.checker)); err != nil {
 		return err
 	}
 	a.loads.store = a.store
@@ -148,7 +148,7 @@ func Run(ctx context.Context, options Options) error {
 		if err != nil {
 			return err
 		}
-		if err := a.store.Share(); err != nil { // it is tried again, and the status shows the error until then
+		if err := a.store.Share(); err != nil { // it is retried, and the status shows the error until it succeeds
 			options.Log.Warn("drains are not saved", "error", err)
 		}
 		options.Config = filepath.Join(options.State, DesiredFile)
@@ -224,17 +224,17 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 	readers := api.NewReadingHandler(service, func() string {
 		return "this is allowed only to root" + unixsock.Members(a.options.Socket, " and members of the group ") + ": you may only read"
 	})
-	running.Go(func() { a.answer(ctx, reading, readers) })
+	running.Go(func() { a.serveSocket(ctx, reading, readers) })
 	a.options.Log.Info("agent is ready", "socket", a.options.Socket, "forwarder", a.options.Forwarder)
-	a.answer(ctx, changing, api.NewHandler(service))
+	a.serveSocket(ctx, changing, api.NewHandler(service))
 }
 
-// answer serves one socket until ctx ends. Each user has a share of its connections.
-func (a *Agent) answer(ctx context.Context, listener net.Listener, handler http.Handler) {
+// serveSocket serves one socket until ctx ends. Each user may use a part of its connections.
+func (a *Agent) serveSocket(ctx context.Context, listener net.Listener, handler http.Handler) {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10,
-		// Waiting calls end with the agent.
+		// Calls that wait end when the agent ends.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ConnContext: unixsock.WithPeer,
 	}
@@ -247,7 +247,7 @@ func (a *Agent) answer(ctx context.Context, listener net.Listener, handler http.
 	if !errors.Is(err, http.ErrServerClosed) {
 		a.options.Log.Error("the agent's socket failed; the command line cannot reach it", "socket", listener.Addr(), "error", err)
 	}
-	<-closed // close the connections, too: otherwise a client would use them for the next agent
+	<-closed // wait until the connections are closed, too: otherwise a client would use them for the next agent
 }
 
 func (a *Agent) followReloads(ctx context.Context) {

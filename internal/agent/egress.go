@@ -30,7 +30,7 @@ func (a *Agent) controllers() []netip.Addr {
 	return a.member.Addresses()
 }
 
-// check returns what does not work on this host, before a file is installed.
+// check is called before a file is installed. Fails if this host cannot read an access set, or does not allow a load source.
 func (a *Agent) check(config *model.Config) error {
 	if err := a.sets.Check(config); err != nil {
 		return err

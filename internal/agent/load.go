@@ -30,8 +30,9 @@ func newLoads(policy *egress.Policy, author func(string) egress.Author) *loads {
 	return &loads{Sources: load.New(load.Options{Egress: policy}), author: author, changed: make(chan struct{}, 1)}
 }
 
-// beside wraps checks, and also signals changes of the running configuration, which falls back when the forwarder refuses one.
-func (l *loads) beside(checks store.Checks) store.Checks { return watched{checks, l.changed} }
+// wrapChecks wraps the store's checks: changes of the running configuration are also signalled to loads. The configuration also changes when the forwarder
+// refuses a new one.
+func (l *loads) wrapChecks(checks store.Checks) store.Checks { return watched{checks, l.changed} }
 
 type watched struct {
 	store.Checks
@@ -60,14 +61,14 @@ func (l *loads) follow(ctx context.Context) {
 	}
 }
 
-// answered passes on the answer to a health check, which may report the server's load.
+// answered handles the response to a health check, which may report the server's load.
 func (a *Agent) answered(server health.Server, response *http.Response) {
 	if a.loads.Wants(server.Ref) {
 		a.loads.Answered(server.Ref, response.Header, io.Reader(response.Body))
 	}
 }
 
-// oldLoad is the age from which a load counts as missing, for warnings and for shares.
+// oldLoad is the age at which a load counts as missing, for warnings and for shares.
 const oldLoad = time.Minute
 
 // warnings names one server whose load is unknown, and the number of such servers.
@@ -102,7 +103,7 @@ var (
 // Describe implements prometheus.Collector.
 func (l *loads) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(l, ch) }
 
-// Collect implements prometheus.Collector. It has series only if servers have series at all.
+// Collect implements prometheus.Collector. Returns series only with `metrics.detail: servers`.
 func (l *loads) Collect(ch chan<- prometheus.Metric) {
 	config := l.store.Config()
 	if config == nil || config.Metrics.Detail != model.DetailServers {

@@ -18,22 +18,22 @@ import (
 	"connectrpc.com/connect"
 )
 
-// memberHandler serves a controller: the methods of this host's users, and setting the configuration.
+// memberHandler serves a controller: the methods that users of this host have, and those that set the configuration.
 func (a *Agent) memberHandler(service *api.Server) http.Handler {
 	mux := http.NewServeMux()
 	path, desired := controllerpbconnect.NewMemberServiceHandler(&member.Desired{
-		Path: a.options.Config, Install: service.Apply, Know: a.member.Know, Store: a.store, Settle: service.Settle, Ends: a.ends,
+		Path: a.options.Config, Install: service.Apply, Know: a.member.Know, Store: a.store, Settle: service.Settle, Ends: a.removedServices,
 	}, connect.WithReadMaxBytes(config.MaxFileBytes+1<<20))
 	mux.Handle(path, desired)
 	mux.Handle("/", api.NewHandler(service))
 	return mux
 }
 
-// ends returns the forwarder's services and SNAT rules that a configuration lacks.
-func (a *Agent) ends(ctx context.Context, yaml []byte) ([]string, error) {
+// removedServices returns the forwarder's services and SNAT rules that a configuration would remove.
+func (a *Agent) removedServices(ctx context.Context, yaml []byte) ([]string, error) {
 	wanted, err := a.file.Parse("the controller's file", yaml)
 	if err != nil {
-		return nil, nil // SetDesired refuses it for its error
+		return nil, nil // SetDesired rejects the file with this error
 	}
 	client, err := a.dial(ctx)
 	if err != nil {
@@ -51,19 +51,19 @@ func (a *Agent) ends(ctx context.Context, yaml []byte) ([]string, error) {
 	for _, rule := range wanted.SNAT {
 		rules[rule.Name] = true
 	}
-	var ends []string
+	var removed []string
 	for key, service := range actual.Services {
 		if !services[key] {
-			ends = append(ends, fmt.Sprintf("service %s (%s)", service.Spec.Name, key))
+			removed = append(removed, fmt.Sprintf("service %s (%s)", service.Spec.Name, key))
 		}
 	}
 	for name := range actual.SNAT {
 		if !rules[name] {
-			ends = append(ends, "SNAT rule "+name)
+			removed = append(removed, "SNAT rule "+name)
 		}
 	}
-	slices.Sort(ends)
-	return ends, nil
+	slices.Sort(removed)
+	return removed, nil
 }
 
 func exists(path string) bool {

@@ -41,16 +41,17 @@ var (
 	shareShareDesc   = shareDesc("steelyard_server_share", "Measured share of the service's new sessions, 0 to 1.")
 	sharePhiDesc     = shareDesc("steelyard_server_network_offset", "Offset of the server's network capability from the mean, φ.")
 	shareEtaDesc     = shareDesc("steelyard_server_compute_offset", "Offset of the server's compute capability from the mean, η.")
-	linkCarriesDesc  = shareDesc("steelyard_server_link_bits_per_second", "Traffic of the server's link in the busier direction, if its use counts for shares.")
+	linkCarriesDesc  = shareDesc("steelyard_server_link_bits_per_second", "Traffic of the server's link in the busier direction, only with `link_capacity`.")
 	linkCapacityDesc = prometheus.NewDesc("steelyard_server_link_capacity_bits_per_second", "Capacity of the server's link: configured, or learned (absent until then).",
 		[]string{"service", "server", "basis"}, nil)
-	shareStateDesc = shareDesc("steelyard_server_share_basis", "Basis of the share: 0 all measurements of the policy, 1 some of them, 2 the weight only, 3 set aside, 4 out.")
+	shareStateDesc = shareDesc("steelyard_server_share_basis",
+		"Basis of the share: 0 all measurements of the policy (measured), 1 some of them (partly), 2 the weight only (blind), 3 reduced, because the server or its link is overloaded (set-aside), 4 no share, because the server is down or has weight 0 (out).")
 )
 
 // Describe implements prometheus.Collector.
 func (m shareMetrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
 
-// Collect implements prometheus.Collector. It has series only if servers have series at all.
+// Collect implements prometheus.Collector. Returns series only with `metrics.detail: servers`.
 func (m shareMetrics) Collect(ch chan<- prometheus.Metric) {
 	config := m.agent.store.Config()
 	if config == nil || config.Metrics.Detail != model.DetailServers {

@@ -18,8 +18,8 @@ type hostTroubles struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	logged [health.OfStall + 1]time.Time
-	checks [health.OfStall + 1]int // undecided since
+	logged [health.HostStalled + 1]time.Time
+	checks [health.HostStalled + 1]int // undecided since
 }
 
 func (t *hostTroubles) note(check health.Observation, now time.Time) {
@@ -33,7 +33,7 @@ func (t *hostTroubles) note(check health.Observation, now time.Time) {
 	if last := t.logged[why]; !last.IsZero() && now.Sub(last) < troublesEvery {
 		return
 	}
-	if why == health.OfHost {
+	if why == health.HostFault {
 		t.log.Warn("health checks are inconclusive: servers keep their states", "reason", "a fault of this host", "checks", t.checks[why],
 			"error", check.Err, "remedy", health.Remedy(check.Err))
 	} else {

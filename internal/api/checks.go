@@ -23,17 +23,17 @@ func lateChecks(l health.Lateness) []string {
 // undecidedChecks warns if this host's own faults keep health checks from deciding about servers.
 func undecidedChecks(l health.Lateness) []string {
 	var warnings []string
-	if l.OfHost > 0 {
+	if l.HostFault > 0 {
 		warnings = append(warnings, fmt.Sprintf("%d of the last %d health checks failed because of this host, so servers keep their states: %s: %s",
-			l.OfHost, l.Checks, l.HostError, health.Remedy(l.HostError)))
+			l.HostFault, l.Checks, l.HostError, health.Remedy(l.HostError)))
 	}
-	if l.OfStall > 0 {
+	if l.HostStalled > 0 {
 		pressure := health.CPUPressure()
 		if pressure != "" {
 			pressure = "; programs waited for a processor in " + pressure + " of the last 10 s"
 		}
 		warnings = append(warnings, fmt.Sprintf("%d of the last %d health checks were inconclusive, because this host was stalled%s: "+
-			"add processors, or reserve them", l.OfStall, l.Checks, pressure))
+			"add processors, or reserve them", l.HostStalled, l.Checks, pressure))
 	}
 	return warnings
 }

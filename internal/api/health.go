@@ -60,7 +60,7 @@ func (s *Server) Health(ctx context.Context, thresholds *pb.GetHealthRequest) *p
 	s.judgeForwarder(ctx, r)
 	s.judgeConfig(r)
 	s.judgeServices(r)
-	if l := s.Checker.Lateness(); l.OfHost > 0 {
+	if l := s.Checker.Lateness(); l.HostFault > 0 {
 		r.note(degraded, "health checks are inconclusive: %s: %s", l.HostError, health.Remedy(l.HostError))
 	}
 	if silent := s.silent(); len(silent) > 0 {

@@ -169,7 +169,7 @@ func TestErrorsOfThisHostChangeNoState(t *testing.T) {
 		if !state.Up || state.Undecided < 19 || !strings.Contains(state.UndecidedError, "too many open files") || !state.LastCheck.IsZero() {
 			t.Errorf("%+v", state)
 		}
-		if r.mu.Lock(); observed[OfHost] < 19 || observed[OfHost] > 21 || l.OfHost == 0 || l.HostError == nil {
+		if r.mu.Lock(); observed[HostFault] < 19 || observed[HostFault] > 21 || l.HostFault == 0 || l.HostError == nil {
 			t.Errorf("%v, %+v", observed, l)
 		}
 		r.mu.Unlock()

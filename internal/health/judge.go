@@ -14,9 +14,9 @@ type Undecided uint8
 
 // The reasons.
 const (
-	Decided Undecided = iota
-	OfHost            // an error of this host: HostError
-	OfStall           // this host did not run meanwhile
+	Decided     Undecided = iota
+	HostFault             // an error of this host: HostError
+	HostStalled           // this host did not run meanwhile
 )
 
 func (u Undecided) String() string {
@@ -35,7 +35,7 @@ func (c *Checker) judge(t *target, policy model.Health, err error, start time.Ti
 		return Decided
 	}
 	if host := (*HostError)(nil); errors.As(err, &host) {
-		return OfHost
+		return HostFault
 	}
 	// The check's own timer may be the first to run after a stall.
 	stalled := max(c.stalls.since(start), duration-policy.Timeout)
@@ -49,7 +49,7 @@ func (c *Checker) judge(t *target, policy model.Health, err error, start time.Ti
 	if t.ran >= maxStalledTimeouts*policy.Timeout || t.stalled > maxStalled {
 		return Decided
 	}
-	return OfStall
+	return HostStalled
 }
 
 // repeat schedules the next check of a server after an inconclusive one: at once after a stall, and at the regular interval while this host has a fault.
@@ -59,7 +59,7 @@ func (c *Checker) repeat(t *target, why Undecided, err error, duration time.Dura
 	if t.gone {
 		return
 	}
-	if why == OfStall {
+	if why == HostStalled {
 		t.machine.undecided("this host did not run during the check: " + err.Error())
 		t.wait(0)
 		return

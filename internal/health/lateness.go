@@ -15,9 +15,9 @@ type Lateness struct {
 	Late   uint64 // of those, checks that began later than the tolerance allows
 	Worst  time.Duration
 
-	OfHost    uint64 // checks that an error of this host made inconclusive
-	OfStall   uint64 // likewise, a stall of this host
-	HostError error  // the last one
+	HostFault   uint64 // checks that an error of this host made inconclusive
+	HostStalled uint64 // likewise, a stall of this host
+	HostError   error  // the last one
 }
 
 // latenessWindow is one window of Lateness, which covers one to two of them.
@@ -52,11 +52,11 @@ func (l *lateness) note(at time.Time, by time.Duration, tolerated time.Duration,
 	l.turn(at)
 	l.now.Checks++
 	switch why {
-	case OfHost:
-		l.now.OfHost++
+	case HostFault:
+		l.now.HostFault++
 		l.now.HostError = err
-	case OfStall:
-		l.now.OfStall++
+	case HostStalled:
+		l.now.HostStalled++
 	}
 	l.now.Worst = max(l.now.Worst, by)
 	if late = by > tolerated; late {
@@ -71,7 +71,7 @@ func (l *lateness) read(at time.Time) Lateness {
 	l.turn(at)
 	sum := Lateness{
 		Checks: l.before.Checks + l.now.Checks, Late: l.before.Late + l.now.Late, Worst: max(l.before.Worst, l.now.Worst),
-		OfHost: l.before.OfHost + l.now.OfHost, OfStall: l.before.OfStall + l.now.OfStall, HostError: l.now.HostError,
+		HostFault: l.before.HostFault + l.now.HostFault, HostStalled: l.before.HostStalled + l.now.HostStalled, HostError: l.now.HostError,
 	}
 	if sum.HostError == nil {
 		sum.HostError = l.before.HostError

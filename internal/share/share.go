@@ -92,9 +92,9 @@ type State int
 // The states, from the best informed one down.
 const (
 	Measured State = iota // all measurements of the policy
-	Partly                // some of it is missing or old; the rest counts
+	Partly                // some measurements are missing or old; the others count
 	Blind                 // no measurement: the weight only
-	SetAside              // its link or itself is overloaded
+	SetAside              // reduced: the server or its link is overloaded
 	Out                   // down, or of weight 0
 )
 
