@@ -162,7 +162,7 @@ func call[Q, R any](ctx context.Context, a *app, f func(context.Context, *connec
 // explain returns an error's text with the remedy.
 func (a *app) explain(err error) string {
 	var away *unreachable
-	var own *farewell
+	var own *interruptMessage
 	switch {
 	case errors.As(err, &own):
 		return own.text

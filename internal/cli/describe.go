@@ -167,7 +167,7 @@ func (a *app) describeService(ctx context.Context, name string) error {
 	}
 	a.warn(response.GetWarnings())
 	s := views[0]
-	if err := s.viewConcerns(response.GetServices()[0]); err != nil {
+	if err := s.viewLimitsAndShaping(response.GetServices()[0]); err != nil {
 		return err
 	}
 	return a.show(s, func() {
@@ -200,7 +200,7 @@ func (a *app) describeService(ctx context.Context, name string) error {
 		if s.Protocol == "tcp" {
 			a.pair("Defence", s.defenceText(a))
 		}
-		a.printConcerns(s)
+		a.printLimitsAndShaping(s)
 		fmt.Fprintln(a.out)
 		a.print(serverTable(s.Servers))
 	})

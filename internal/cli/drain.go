@@ -89,7 +89,7 @@ func (a *app) setDrain(ctx context.Context, argument string, request *pb.SetDrai
 	if wait {
 		err = a.awaitDrained(ctx, request.GetService(), response.GetServers())
 		if ctx.Err() != nil && err != nil {
-			return &farewell{fmt.Sprintf("interrupted; the drain continues without this command: `steelyard get servers` shows the remaining sessions, "+
+			return &interruptMessage{fmt.Sprintf("interrupted; the drain continues without this command: `steelyard get servers` shows the remaining sessions, "+
 				"`steelyard drain %s --undo` ends the drain", argument)}
 		}
 		return err
@@ -138,7 +138,7 @@ func (a *app) awaitDrained(ctx context.Context, service string, names []string) 
 	ticker := time.NewTicker(drainPoll)
 	defer ticker.Stop()
 	pending := map[string]bool{}
-	told := time.Now()
+	reported := time.Now()
 	for _, name := range names {
 		pending[name] = true
 	}
@@ -169,8 +169,8 @@ func (a *app) awaitDrained(ctx context.Context, service string, names []string) 
 		if len(pending) == 0 {
 			return nil
 		}
-		if time.Since(told) >= drainReport {
-			told = time.Now()
+		if time.Since(reported) >= drainReport {
+			reported = time.Now()
 			a.reportPending(views, pending)
 		}
 		select {
@@ -181,7 +181,7 @@ func (a *app) awaitDrained(ctx context.Context, service string, names []string) 
 	}
 }
 
-// reportPending prints on stderr what a wait still waits for.
+// reportPending prints the pending servers to standard error.
 func (a *app) reportPending(views []serviceView, pending map[string]bool) {
 	for _, view := range views {
 		for _, server := range view.Servers {

@@ -86,8 +86,8 @@ func (a *app) getCommand() *cobra.Command {
 		func(ctx context.Context) error { return a.getAudit(ctx, records) })
 	audit.Flags().Uint32Var(&records, "limit", 100, "maximum number, up to 1000")
 	add(&cobra.Command{Use: "status", Short: "Show the state of the agent and its forwarder",
-		Long: "Exit codes: 0 the configuration file is in force, or was not refused so far; 1 it has an error, or the forwarder refuses " +
-			"it, and an earlier one is in force, or none; 2 failure, such as no answer from the agent."}, a.getStatus)
+		Long: "Exit codes: 0 the configuration file is in force, or its outcome is not known yet; 1 the file has an error or was refused: the previous " +
+			"configuration, if any, stays in force; 2 failure, such as no answer from the agent."}, a.getStatus)
 	return get
 }
 

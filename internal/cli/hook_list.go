@@ -36,7 +36,7 @@ type hookView struct {
 func (a *app) hookListCommand(o *hookOptions) *cobra.Command {
 	command := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List hooks, and their results", Args: args(0, 0),
-		Long: "Of all programs on this host, or of that of --stack. LEVELS counts how often the hook returned each priority, 0 first, 7 last; all other calls " +
+		Long: "Covers all programs on this host; with --stack, one. LEVELS counts how often the hook returned each priority, 0 first, 7 last; all other calls " +
 			"kept the priority. WRONG counts invalid results. CYCLES of the TSC are an average over every 64th call. LONGEST is the longest path through the code, in instructions. " +
 			"STACKS counts the program's stacks with the hook. Warnings report lost packets, as in steelyard stack list.",
 	}

@@ -12,14 +12,14 @@ import (
 	"connectrpc.com/connect"
 )
 
-// farewell is a command's message after a signal: what continues without the command, and how to check or undo it.
-type farewell struct{ text string }
+// interruptMessage is a command's message after a signal: what continues without the command, and how to check or undo it.
+type interruptMessage struct{ text string }
 
-func (f *farewell) Error() string { return f.text }
+func (m *interruptMessage) Error() string { return m.text }
 
-// goesOn has the messages of commands whose effect a signal does not undo, by the prefix of the command's path. Commands that only read have no
-// entry.
-var goesOn = []struct{ path, text string }{
+// interruptMessages has the messages of commands whose effect a signal does not undo, by the prefix of the command's path. Commands that only read have
+// no entry.
+var interruptMessages = []struct{ path, text string }{
 	{"apply", "the file may be in force nevertheless: `steelyard get status` shows the revision, `steelyard diff` what is missing"},
 	{"drain", "the order may be in effect nevertheless: `steelyard get servers` shows it, `steelyard drain SERVER --undo` ends it"},
 	{"kill", "the order may be in effect nevertheless: `steelyard get servers` shows it, `steelyard kill SERVER --undo` ends it"},
@@ -53,12 +53,12 @@ func isInterruption(err error) bool {
 
 // afterInterruption returns the message after a signal has ended a command.
 func afterInterruption(path string, err error) string {
-	var own *farewell
+	var own *interruptMessage
 	if errors.As(err, &own) {
 		return own.text
 	}
 	path = strings.TrimPrefix(path, "steelyard ")
-	for _, one := range goesOn {
+	for _, one := range interruptMessages {
 		if path == one.path || strings.HasPrefix(path, one.path+" ") {
 			return "interrupted; " + one.text
 		}

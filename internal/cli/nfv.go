@@ -190,7 +190,7 @@ func (a *app) awaitRequest(ctx context.Context, id, wanted string) (*pb.Status, 
 		}
 	}
 	if user.Err() != nil {
-		return nil, &farewell{fmt.Sprintf("interrupted; the request continues without this command: `steelyard describe request %s` shows it, `steelyard nfv delete %s` ends it", id, id)}
+		return nil, &interruptMessage{fmt.Sprintf("interrupted; the request continues without this command: `steelyard describe request %s` shows it, `steelyard nfv delete %s` ends it", id, id)}
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s is not %s within %s, but %s: see `steelyard describe request %s`", id, wanted, a.timeout, last, id)

@@ -19,7 +19,7 @@ type peerView struct {
 	Name     string `json:"name"`
 	Address  string `json:"address"`
 	State    string `json:"state"` // "alive", "silent", "unknown", "other-key" or "other-version"
-	Role     string `json:"role"`  // as it said last
+	Role     string `json:"role"`  // as the peer reported it last
 	SilentMs uint64 `json:"silent_ms"`
 	RTTUs    uint64 `json:"rtt_us"` // 0: not measured
 	// This node's sessions there.
@@ -114,7 +114,7 @@ func (v peerView) stateCell() cell {
 	return cell{v.State, red}
 }
 
-// roleText returns the role of a living peer: that of another one is unknown.
+// roleText returns the role of a live peer; the role of any other peer is unknown.
 func (v peerView) roleText() string {
 	if !v.alive() {
 		return "-"
@@ -153,7 +153,7 @@ func (a *app) getPeersCommand() *cobra.Command {
 		Use: "peers", Aliases: []string{"peer"}, Short: "Show the nodes that keep this node's sessions, and how complete they are", Args: args(0, 0),
 		Long: "PRESENT is the share of this node's sessions that the peer has, verified by equal digests; OFFERED counts these sessions. KEPT counts the peer's " +
 			"sessions here. LAG: how long the oldest change has waited for the peer's acknowledgement. STATE: alive; silent (for more than a second); unknown " +
-			"(nothing has come from it); other-key and other-version (its slot key, or its version, differs). `steelyard describe peer` has the reasons and remedies. " +
+			"(no datagram has arrived from it); other-key and other-version (its slot key, or its version, differs). `steelyard describe peer` has the reasons and remedies. " +
 			"The command needs no agent, and shows the forwarder of this host.",
 		RunE: func(c *cobra.Command, _ []string) error { return a.getPeers(c.Context(), socket) },
 	}

@@ -42,8 +42,8 @@ func TestWithoutPeers(t *testing.T) {
 	}
 }
 
-// sealed answers one request as a forwarder that has handed its sessions over.
-func sealed(listener net.Listener) error {
+// handedOver answers one request as a forwarder that has handed its sessions over to its successor.
+func handedOver(listener net.Listener) error {
 	conn, err := listener.Accept()
 	if err != nil {
 		return err
@@ -57,7 +57,10 @@ func sealed(listener net.Listener) error {
 		Error: &fpb.Error{Code: fpb.Code_CODE_INTERNAL, Text: "ask its successor"}})
 }
 
-// A forwarder that restarts or is upgraded makes `role` wait, whether it refuses the request or the connection, or ends it.
+// `role` waits for a forwarder that restarts or is upgraded. Meanwhile the forwarder may
+//   - answer the request with an error, because it has handed over,
+//   - close the connection,
+//   - refuse connections.
 func TestRoleWaitsForARestart(t *testing.T) {
 	f := dptest.New(t)
 	f.Peers = &fpb.PeerList{Node: 1, Role: fpb.Role_ROLE_BACKUP}
@@ -68,7 +71,7 @@ func TestRoleWaitsForARestart(t *testing.T) {
 	}
 	restarted := make(chan error, 1)
 	go func() {
-		err := sealed(listener) // the first attempt
+		err := handedOver(listener) // the first attempt
 		if err == nil {
 			var conn net.Conn
 			conn, err = listener.Accept() // the second one
@@ -119,7 +122,7 @@ func TestRoleIsForThisHost(t *testing.T) {
 	}
 }
 
-// A peer's state, share and problems in a list of unlike peers.
+// The state, share and problems of peers in different states.
 func TestPeersInTrouble(t *testing.T) {
 	f := dptest.New(t)
 	f.Peers = &fpb.PeerList{Node: 1, Address: "[fd00:9::1]:8849", Role: fpb.Role_ROLE_MASTER, Offered: 2000, Peers: []*fpb.Peer{

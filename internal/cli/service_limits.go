@@ -35,8 +35,8 @@ type serviceShapingView struct {
 	classes uint32
 }
 
-// viewConcerns sets a service's limits and shaping.
-func (s *serviceView) viewConcerns(info *pb.ServiceInfo) error {
+// viewLimitsAndShaping sets a service's limits and shaping.
+func (s *serviceView) viewLimitsAndShaping(info *pb.ServiceInfo) error {
 	s.Limits, s.Shaping = []serviceLimitView{}, []serviceShapingView{}
 	for _, one := range info.GetLimits() {
 		limit, err := dpclient.LimitFromWire(one.GetLimit())
@@ -57,8 +57,8 @@ func (s *serviceView) viewConcerns(info *pb.ServiceInfo) error {
 	return nil
 }
 
-// printConcerns shows the limits and the shaping of a service.
-func (a *app) printConcerns(s serviceView) {
+// printLimitsAndShaping shows the limits and the shaping of a service.
+func (a *app) printLimitsAndShaping(s serviceView) {
 	name := "Limits"
 	for _, limit := range s.Limits {
 		a.pair(name, fmt.Sprintf("%s, of %s: %s", limit.Name, limit.Of, limit.text))

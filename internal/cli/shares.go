@@ -22,10 +22,10 @@ type shareView struct {
 	Phi      float64   `json:"phi"`            // offset of its network capability from the mean
 	Eta      float64   `json:"eta"`            // … of its compute capability
 	Starting bool      `json:"starting"`       // slow start
-	Link     *linkView `json:"link,omitempty"` // absent: its use does not count
+	Link     *linkView `json:"link,omitempty"` // absent: the link's use does not influence the share
 }
 
-// linkView is the link to a server, whose use counts.
+// linkView is the link to a server, whose use influences the share.
 type linkView struct {
 	Name     string `json:"name"`
 	Carries  uint64 `json:"carries"`  // bits/s, in the busier direction
@@ -170,7 +170,7 @@ func (a *app) printShare(s serverView) {
 	}
 	text := fmt.Sprintf("weight %d, share %.3f", s.Weight, s.Share.Share)
 	if s.Share.Share == 0 {
-		text = fmt.Sprintf("weight %d counts: the forwarder has no share", s.Weight)
+		text = fmt.Sprintf("weight %d is used: no share is set in the forwarder", s.Weight)
 	}
 	if s.Share.State != "" {
 		text += ", " + s.Share.State
@@ -201,7 +201,7 @@ func (f *feedbackView) text() string {
 	}
 	text := strings.Join(parts, ", ")
 	if f.ValidS == 0 {
-		return text + "\nthe forwarder uses weights: it has no shares"
+		return text + "\nthe forwarder uses weights: no shares are set in it"
 	}
 	return text + fmt.Sprintf("\nthe forwarder uses shares, for another %d s without new ones", f.ValidS)
 }

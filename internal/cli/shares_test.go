@@ -29,7 +29,7 @@ func TestShares(t *testing.T) {
 		{&shareView{Share: 0.1, State: "measured", Link: &linkView{Name: "10.1.0.21", Carries: 1500, Capacity: 10_000_000_000}}, "0.100",
 			[]string{"10.1.0.21 carries 1.5 kbit/s of 10 Gbit/s (configured), 0 %\n"}},
 		{&shareView{Share: 0.1, State: "measured", Link: &linkView{Name: "left", Learned: true}}, "0.100", []string{"left carries 0 bit/s, its capacity is not learned yet\n"}},
-		{&shareView{State: "measured"}, "-", []string{"weight 10 counts: the forwarder has no share"}},
+		{&shareView{State: "measured"}, "-", []string{"weight 10 is used: no share is set in the forwarder"}},
 	} {
 		var out bytes.Buffer
 		a := &app{out: &out}

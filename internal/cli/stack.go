@@ -94,7 +94,7 @@ func (a *app) stackCommand() *cobra.Command {
 func (a *app) stackListCommand(o *stackOptions) *cobra.Command {
 	command := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List programs: connections, traffic and lost packets", Args: args(0, 0),
-		Long: "Of all programs on this host, or of that of --stack. STACKS are its processes with a stack, or contexts of the library. ACCEPTED and OPENED are " +
+		Long: "Covers all programs on this host; with --stack, one. STACKS are its processes with a stack, or contexts of the library. ACCEPTED and OPENED are " +
 			"connections since the start, opened by peers and by the program. BYTES count frames; a large segment has its headers once. DROPPED counts packets " +
 			"that were not processed or not sent: invalid ones, and those without buffers or a route. Warnings describe them, and " +
 			"`steelyard stack counters` has all.",

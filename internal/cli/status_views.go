@@ -45,7 +45,7 @@ type forwarderStatusView struct {
 	Workers           uint32   `json:"workers"`
 	Sessions          uint64   `json:"sessions"`
 	SessionCapacity   uint64   `json:"session_capacity"`
-	SessionsEmbryonic uint64   `json:"sessions_embryonic"` // TCP: half open; UDP: the client has sent nothing after an answer
+	SessionsEmbryonic uint64   `json:"sessions_embryonic"` // TCP: half open; UDP: nothing from the client since the server's first reply
 	SessionsUnproven  uint64   `json:"sessions_unproven"`  // deprecated: sessions_embryonic
 	SessionBytes      uint64   `json:"session_bytes_mapped"`
 	HugePages         bool     `json:"huge_pages"`

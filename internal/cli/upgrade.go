@@ -116,7 +116,7 @@ func (a *app) printAdoption(v *adoptionView) {
 	from := map[string]string{
 		"crashed": "a forwarder that was killed", "stopped": "a forwarder that was stopped", "handed-over": "an upgrade",
 	}[v.Source]
-	text := fmt.Sprintf("%s of %s", plural(int(v.Results["kept"]), "session"), from)
+	text := fmt.Sprintf("%s from %s", plural(int(v.Results["kept"]), "session"), from)
 	if v.AwayNs > 0 && v.Source != "handed-over" { // a killed forwarder's last sign of life is up to a second before its end
 		text += fmt.Sprintf(", last seen alive %.1f s before", float64(v.AwayNs)/1e9)
 	}

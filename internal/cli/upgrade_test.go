@@ -83,16 +83,16 @@ func TestUpgradeWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-func TestStatusTellsWhatWasAdopted(t *testing.T) {
+func TestStatusShowsAdoption(t *testing.T) {
 	l := newLab(t)
 	for want, adoption := range map[string]*fpb.Adoption{
 		"": {Source: fpb.Adoption_SOURCE_NEW},
-		"Adopted:    nothing: of another boot; kept as /dev/shm/s.refused\n": {
-			Source: fpb.Adoption_SOURCE_NEW, Refused: "of another boot; kept as /dev/shm/s.refused"},
-		"Adopted:    1 session of an upgrade; adopted in 0.2 ms\n": {
+		"Adopted:    nothing: it is from an earlier boot; kept as /dev/shm/s.refused\n": {
+			Source: fpb.Adoption_SOURCE_NEW, Refused: "it is from an earlier boot; kept as /dev/shm/s.refused"},
+		"Adopted:    1 session from an upgrade; adopted in 0.2 ms\n": {
 			Source: fpb.Adoption_SOURCE_HANDED_OVER, DurationNs: 200_000,
 			Results: []*fpb.Adoption_Result{{Name: "kept", Sessions: 1}}},
-		"Adopted:    0 sessions of a forwarder that was stopped, last seen alive 2.0 s before; adopted at once; ended: 3 expired, 1 torn\n": {
+		"Adopted:    0 sessions from a forwarder that was stopped, last seen alive 2.0 s before; adopted at once; ended: 3 expired, 1 torn\n": {
 			Source: fpb.Adoption_SOURCE_STOPPED, DurationNs: 1e4, AwayNs: 2e9,
 			Results: []*fpb.Adoption_Result{{Name: "kept"}, {Name: "torn", Sessions: 1}, {Name: "expired", Sessions: 3}}},
 	} {

@@ -109,7 +109,7 @@ class Restart:
         ended = sum(adoption["results"].values()) - kept
         self.show.claim(
             adoption["source"] == source and kept >= self.flows,
-            f"sessions of a forwarder that {SOURCES[source]}: {kept} kept, {ended} ended, "
+            f"sessions from a forwarder that {SOURCES[source]}: {kept} kept, {ended} ended, "
             f"adopted in {adoption['duration_ns'] / 1e6:.1f} ms",
         )
         self.show.claim(

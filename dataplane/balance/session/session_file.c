@@ -308,9 +308,9 @@ enum session_file_state session_file_examine(const struct session_file *f, uint6
 		         "it is truncated: %" PRIu64 " bytes instead of %" PRIu64, size,
 		         f->file_size);
 	else if (memcmp(f->boot, boot, sizeof(f->boot)) != 0)
-		snprintf(reason, SESSION_REASON, "it is of an earlier boot");
+		snprintf(reason, SESSION_REASON, "it is from an earlier boot");
 	else if (f->owner != owner)
-		snprintf(reason, SESSION_REASON, "it is of another network namespace");
+		snprintf(reason, SESSION_REASON, "it belongs to another network namespace");
 	else
 		return SESSION_FILE_USABLE;
 	return SESSION_FILE_REFUSED;

@@ -228,8 +228,8 @@ static void headers_are_refused_by_name(void **state)
 	        {change_servers_at, "layout", NULL},
 	        {change_locals, "layout", NULL},
 	        {change_locals_at, "layout", NULL},
-	        {change_boot, "of an earlier boot", NULL},
-	        {change_owner, "of another network namespace", NULL},
+	        {change_boot, "from an earlier boot", NULL},
+	        {change_owner, "to another network namespace", NULL},
 	};
 
 	for (unsigned i = 0; i < SY_ARRAY_LEN(field); i++) {
