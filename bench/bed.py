@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What beds of benchmarks with kernel interfaces have in common."""
+"""Shared by the test beds of benchmarks with kernel interfaces."""
 
 import contextlib
 
@@ -10,8 +10,8 @@ from tests.lab.process import CommandFailed
 
 
 class Bed:
-    """A context manager that cleans up completely, also where build() fails, which a subclass has.
-    folder: its name, and that of namespaces."""
+    """A context manager that cleans up completely, also if build() fails, which subclasses define.
+    folder: name of its folder, and prefix of its namespaces."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -35,7 +35,7 @@ class Bed:
 
     @staticmethod
     def await_start(process, ready):
-        """The process has its core before others. ready: what it says then; None: nothing."""
+        """Raises the process's priority, and waits until it logs `ready`; None: does not wait."""
         machine.prefer(process.pid)
         try:
             if ready:
@@ -46,15 +46,15 @@ class Bed:
 
 
 def two_cores():
-    """The generator's, and the server's."""
+    """Returns the generator's core and the server's."""
     cores = machine.cpus()
     if len(cores) < 2:
-        raise machine.Failed("this takes two cores")
+        raise machine.Failed("this benchmark needs two cores")
     return cores[:2]
 
 
 class Pair:
-    """Two interfaces that are joined, of two namespaces: 10.N.M.1 and 10.N.M.2."""
+    """A veth pair between two namespaces: addresses 10.N.M.1 and 10.N.M.2."""
 
     def __init__(self, near, far, names, net):
         self.near, self.far, self.names, self.net = near, far, names, net

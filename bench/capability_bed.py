@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ten servers behind five links, and 60 TCP flows through a forwarder: the experiment of paper 004.
+"""Ten servers behind five links, and 60 TCP flows through a forwarder: the experiment of the
+paper on HVLB, a load balancer for NFV.
 
     client ── forwarder ── switch ─┬─ link 1: 2.2 ms, 600 Mbit/s ── two servers
                                    ┆

@@ -26,9 +26,9 @@ MAIN = (  # rows of README.md: how they begin
     "complete TCP connections, IPv4",
     "memory of an IPv4 session",
     "two workers, packets arriving at their owner",
-    "error of a sample of 2 s of the observed user, cas",
+    "error of a rate limit over 2 s, engine `cas`",
     "unmodified nginx by `steelyard run`",
-    "urgent requests, 5 % of bursts, driver hook (figure 5)",
+    "99th-percentile latency of the urgent 5 % of requests",
 )
 READING = """\
 Values are medians of runs unless the row says otherwise. The baseline ran after each run: the ratio
@@ -72,10 +72,13 @@ def goals(text):
 
 
 def lesser(texts):
-    """Sentences that name the pages of quick runs, and those of older code."""
+    """Sentences that name the benchmarks with quick runs only, and those whose code has changed."""
     quick = [name for name, text in texts.items() if origin.read(text)["quick"]]
     older = [name for name, text in texts.items() if origin.OLDER in text]
-    kinds = (("Quick runs", quick), ("Older code", older))
+    kinds = (
+        ("Measured by quick runs, with fewer repetitions", quick),
+        ("Measured before the code's latest changes", older),
+    )
     return "".join(
         f" {kind}: {', '.join(named) if len(named) < len(texts) else 'all'}."
         for kind, named in kinds
@@ -124,7 +127,7 @@ def title_of(text):
 
 
 def tidy():
-    """Takes away what belongs to no benchmark."""
+    """Deletes files that belong to no benchmark."""
     known = bench.names()
     for file in (*FIGURES.glob("*.svg"), *FIGURES.glob("*.md")):
         if file.name != "README.md" and file.stem.partition("-")[0] not in known:

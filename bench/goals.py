@@ -80,7 +80,7 @@ def four_times(row):
 
 
 def priority(what, params, goal, met, metric="urgent p99", **more):
-    """An experiment of paper 001, on the stack with hooks."""
+    """An experiment of the paper on application-defined priorities, on the stack with hooks."""
     return Headline(what, "priority", metric, params, goal=goal, met=met, **more)
 
 
@@ -126,26 +126,26 @@ def limits(what, metric, params, goal, met):
 
 
 def engine(name, consumers):
-    """The paper's experiment in virtual time."""
+    """An engine of rate limits at many workers, by a simulated clock."""
     params = {"engine": name, "consumers": consumers}
-    what = f"of the observed user, {name.split(',')[0]}, {consumers} consumers, virtual time"
+    where = f"engine `{name.split(',')[0]}`, {consumers} workers"
     return (
         limits(
-            f"error of a sample of 2 s {what}",
+            f"error of a rate limit over 2 s, {where}, simulated clock",
             "error of a sample, observed user",
             params,
             "all ≤ 1 %",
             lambda row: row["max"] <= 1,
         ),
         limits(
-            f"error of the mean {what}",
+            f"error of a rate limit over the whole run, {where}, simulated clock",
             "error of the mean, observed user",
             params,
             "≤ 0.2 %",
             lambda row: row["median"] <= 0.2,
         ),
         limits(
-            f"lost by users within their limit, {name.split(',')[0]}, {consumers} consumers",
+            f"traffic lost by users within their limit, {where}",
             "lost by users within the limit",
             params,
             "0 %",
@@ -380,28 +380,29 @@ HEADLINES = [
         lambda row: row["median"] >= 1_000_000,
     ),
     priority(
-        "urgent requests, 5 % of bursts, driver hook (figure 5), 99th percentile",
+        "99th-percentile latency of the urgent 5 % of requests in bursts; a hook at the driver, or"
+        " none",
         {"figure": "5", "schedule": "ours", "pace": "as it is"},
         "≤ 0.015 × none",
         lambda row: row["ratio"] <= 0.015,
         baseline="none",
     ),
     priority(
-        "the same in slow motion: TCP takes 6 µs longer for a request",
+        "the same, with 6 µs more of TCP processing for each request",
         {"figure": "5", "schedule": "ours", "pace": "slow motion"},
         "≤ 0.015 × none",
         lambda row: row["ratio"] <= 0.015,
         baseline="none",
     ),
     priority(
-        "a scheduler behind TCP (DARC), against ours, the stack as it is",
+        "the same with a scheduler behind TCP (DARC), or our hook",
         {"figure": "5", "schedule": "DARC", "pace": "as it is"},
         "",
         None,
         baseline="ours",
     ),
     priority(
-        "a scheduler behind TCP (DARC), against ours, in slow motion (TCP takes 6 µs longer)",
+        "the same with DARC or our hook, with 6 µs more of TCP processing for each request",
         {"figure": "5", "schedule": "DARC", "pace": "slow motion"},
         "≥ 20 × ours",
         lambda row: row["ratio"] >= 20,
@@ -470,21 +471,21 @@ HEADLINES = [
         baseline="none",
     ),
     priority(
-        "asking a packet hook that is a C function",
+        "calling a packet hook that is a C function",
         {"hook": "C"},
         "≤ 10 ns",
         lambda row: row["median"] <= 10,
         metric="asking a packet hook",
     ),
     priority(
-        "asking a packet hook in eBPF, compiled",
+        "calling a packet hook in eBPF, compiled",
         {"hook": "eBPF, machine code"},
         "≤ 20 ns",
         lambda row: row["median"] <= 20,
         metric="asking a packet hook",
     ),
     priority(
-        "a request on a stack whose hooks are not asked, against one without",
+        "a request on a stack with hooks that never run, or without hooks",
         {"figure": "costs", "hooks": "not asked"},
         "≤ 1.01 × without",
         lambda row: row["ratio"] <= 1.01,
@@ -493,7 +494,8 @@ HEADLINES = [
     *engine("cas", 16),
     *engine("atomic, sw", 16),
     limits(
-        "the paper's failure of batches: error of a sample of 2 s, light-lock, 16 consumers",
+        "error of a rate limit over 2 s, engine `light-lock` (inexact), 16 workers, simulated"
+        " clock",
         "error of a sample, observed user",
         {"engine": "light-lock", "consumers": 16},
         "",
@@ -513,7 +515,7 @@ HEADLINES = [
         "≤ 40 ns more than the device",
         lambda row: row["median"] - row["baseline"]["median"] <= 40,
     ),
-    # Paper 004: +39.3 % and +29.6 %, −54.4 % and −42.9 %.
+    # The paper on HVLB: +39.3 % and +29.6 %, −54.4 % and −42.9 %.
     *capability("disturbed", "throughput", {"rr": 1.393, "maglev": 1.296}),
     *capability("disturbed", "round-trip time", {"rr": 0.456, "maglev": 0.571}),
     *capability("steady", "throughput", {"rr": 0.99, "maglev": 0.99}),

@@ -19,7 +19,7 @@ SERIES = machine.ROOT / "build/bench/capability-series.json"
 QUICK = ("rr", "maglev", "capability", "least latency")  # 4 minutes
 BASELINES = ("rr", "maglev")
 OFFERED = FLOWS * RATE * BLOCK * 8 / 1e6  # Mbit/s
-# Paper 004, section 5.4: Mbit/s, and ms.
+# The paper on HVLB, section 5.4: Mbit/s, and ms.
 PAPER = {
     "steady": {"throughput": 2820, "round-trip time": 2.5},
     "rr": {"throughput": 1901.9, "round-trip time": 14.9},
@@ -162,7 +162,7 @@ def against_paper(made, path):
         figure = Figure(figsize=(9, 3.6), layout="constrained")
         FigureCanvasSVG(figure)
         figure.suptitle(
-            "disturbed, as a multiple of rr's steady state: measured here, and in paper 004\n"
+            "disturbed, as a multiple of rr's steady state: measured here, and in the paper\n"
             f"({WINDOW} blocks under way are chosen such that rr's bars equal the paper's; only the"
             " others' are results)",
             fontsize=10,
@@ -182,7 +182,7 @@ def against_paper(made, path):
                 here.append(found[0]["median"] / steady)
                 there.append(PAPER.get(policy, {}).get(metric, 0) / PAPER["steady"][metric])
             places = range(len(names))
-            for values, shift, label in ((here, -0.2, "measured"), (there, 0.2, "paper 004")):
+            for values, shift, label in ((here, -0.2, "measured"), (there, 0.2, "the paper")):
                 bars = axes.bar(
                     [p + shift for p in places],
                     values,

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Priorities that the application defines, as paper 001 measures them: bench/priority/, and
-docs/design/0047-priority-experiments.md for what is measured, scaled and simulated.
+"""The experiments of the paper "User-space network stack with application-defined priority
+scheduling". Programs: bench/priority/. What is measured, scaled and simulated:
+docs/design/0047-priority-experiments.md.
 
     figure 1         where urgent requests of a burst wait; the ideal: the others are dropped
-    figure 5         the driver hook: none, DARC, ours; both also in slow motion
+    figure 5         no hook, DARC, our hook; repeated with longer service times
     figures 2 and 6  short requests beside long ones: none, LNS, ours with a core for long ones
     figure 7         requests in one packet and in three
-    controls, costs  wrong hooks, hooks that say nothing
+    controls, costs  wrong hooks, hooks that assign no level
     redis, nginx     unmodified: GET beside scans, an API beside downloads; not in the paper
     table 1          unmodified lighttpd, clients behind good and bad links
 
-Four rounds (quick: two); the interval is Student's, of the logarithms of the rounds' ratios.
+Four rounds (quick: two); confidence interval: Student's t on the log ratios.
 """
 
 from bench import machine

@@ -21,7 +21,7 @@ from tests.lab.process import Process
 CLIENT = machine.PROGRAMS / "steelyard-threads"
 SIDES = ("stack", "kernel")
 PORT, MEMORY, START_S = 7100, 192, 60
-# What it is called in the rows; its program and Debian's package; the client's protocol.
+# By name in the rows: the program, Debian's package, and the client's protocol.
 SERVERS = {
     "a thread per connection": (None, None, "echo"),
     "memcached -t 4": ("memcached", "memcached", "memcached"),
@@ -30,7 +30,7 @@ SERVERS = {
 
 
 def missing(name):
-    """The package without which the server is left out."""
+    """Returns the missing package of a server that must be left out, else None."""
     program, package, _ = SERVERS[name]
     return package if program and not shutil.which(program) else None
 
@@ -76,13 +76,13 @@ class ThreadBed(Bed):
         log = self.dir / f"{SERVERS[name][2]}-{side}.log"
         process = Process(name, self.server.command(argv), log)
         self.open.callback(process.stop)
-        # A client on the server's host comes by Linux's own TCP, also where a stack listens.
+        # Connections from the server's own host use Linux's TCP, also if a stack listens.
         wait_until(lambda: self.accepts(side), f"{name} listens", START_S)
         self.await_start(process, "is worker 0 of 1" if side == "stack" else None)
         return process
 
     def ask(self, name, side, loads):
-        """What the client measures with each (connections, idle ones, seconds)."""
+        """Returns the client's measurements for each load: (connections, idle ones, seconds)."""
         process = self.serve(name, side)
         try:
             return [self.measure(name, side, *load) for load in loads]

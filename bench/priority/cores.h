@@ -9,7 +9,7 @@
  *     may also use             2 3   3    –             any worker, FIFO
  *
  * Types may have a level, which precedes the service time: lower ones come first, as if they were
- * shorter. This is not part of DARC, but how paper 001 compares with it.
+ * shorter. This is not part of DARC, but the paper compares with it so.
  */
 #ifndef CORES_H
 #define CORES_H

@@ -135,7 +135,7 @@ static void peer_serve(struct worker *w, int fd)
 
 /* ---- the dispatcher behind TCP --------------------------------------------------------------- */
 
-/* As in paper 001: urgent requests first, regardless of service time. */
+/* As in the paper (bench/run_priority.py): urgent requests first, regardless of service time. */
 static const uint8_t darc_level[TYPES_MOST] = {6, [RULE_URGENT_TYPE] = 0,
                                                [2 ... TYPES_MOST - 1] = 6};
 

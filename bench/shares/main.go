@@ -2,7 +2,7 @@
 
 // Shares simulates what shares of new sessions do, in virtual time, around the real computation (internal/share, internal/feedback):
 //
-//	go run ./bench/shares paper   paper 004's experiment at its own scale: 600 Mbit/s, 2.2 ms, 60 flows
+//	go run ./bench/shares paper   the HVLB paper's experiment at its own scale: 600 Mbit/s, 2.2 ms, 60 flows
 //	go run ./bench/shares scale   100 forwarders, 1000 servers, 10 000 services: time to converge, processor time, bytes
 package main
 

@@ -21,7 +21,7 @@ import (
 	"steelyard/internal/share"
 )
 
-// The experiment of paper 004 at its own scale: five links of 2.2 ms and 600 Mbit/s, ten servers, 60 flows.
+// The experiment of the HVLB paper at its own scale: five links of 2.2 ms and 600 Mbit/s, ten servers, 60 flows.
 const (
 	links, each, flowCount = 5, 2, 60
 	linkDelay              = 1100 * time.Microsecond // each way

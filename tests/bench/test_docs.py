@@ -204,7 +204,7 @@ def test_pages_of_older_code_say_so(places, monkeypatch):
     assert docs.main(quick=False) == 0
     old, new = ((places / f"figures/{n}.md").read_text() for n in ("density", "fastpath"))
     assert origin.OLDER in old and origin.OLDER not in new
-    assert "Older code: density." in docs.README.read_text()
+    assert "Measured before the code's latest changes: density." in docs.README.read_text()
     monkeypatch.setattr(origin, "is_older", lambda _: True)  # the code changes
     assert origin.OLDER in origin.renewed("fastpath", new)
     assert origin.read(new)["commit"] == NOW
@@ -229,8 +229,11 @@ def test_quick_runs_are_labelled(places):
     assert docs.main(quick=True) == 0
     page = (places / "figures/density.md").read_text()
     assert "`make bench BENCH=density QUICK=1`" in page
-    assert "Quick runs: all." in docs.README.read_text()
-    assert "Quick runs: all." in (places / "figures/README.md").read_text()
+    assert "Measured by quick runs, with fewer repetitions: all." in docs.README.read_text()
+    assert (
+        "Measured by quick runs, with fewer repetitions: all."
+        in (places / "figures/README.md").read_text()
+    )
 
 
 def test_readme_labels_only_quick_pages(places):
@@ -238,10 +241,10 @@ def test_readme_labels_only_quick_pages(places):
     assert docs.main(quick=True) == 0
     measured(places / "full", "fastpath", fastpath(1000, 29, 33, 35))
     assert docs.main(quick=False) == 0
-    assert "Quick runs: density." in docs.README.read_text()
+    assert "Measured by quick runs, with fewer repetitions: density." in docs.README.read_text()
     measured(places / "full", "density", memory(20_000_000, 61.5))
     assert docs.main(quick=False) == 0
-    assert "Quick runs" not in docs.README.read_text()
+    assert "quick runs" not in docs.README.read_text()
 
 
 def test_without_a_full_run_nothing_changes(places):
