@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from checks.machine_load import LEAST_SHARE, Interval, core_share
+from checks.machine_load import MIN_CORE_SHARE, Interval, core_share
 
 INTERVAL = pytest.StashKey()  # of a test, since its start
 LOOK_S = 2  # between two measurements of the machine's load
@@ -65,7 +65,7 @@ class Share:
     def pause(self, file):
         """Waits while the machine is too busy for this lane, unless another lane claims the
         file."""
-        while self.lane and not self.is_taken(file) and core_share() < LEAST_SHARE:
+        while self.lane and not self.is_taken(file) and core_share() < MIN_CORE_SHARE:
             time.sleep(LOOK_S)
 
     def take(self, file):

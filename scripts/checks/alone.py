@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Diagnoses tests that failed beside other suites: runs each TIMES times alone.
+"""Diagnoses tests that failed while other suites ran in parallel: runs each TIMES times alone.
 
 A test that passes alone was disturbed: product, test or schedule depends on an idle machine. A test
 that also fails alone shows what the change has broken. Both failures count. Crashes and sanitizer
@@ -11,7 +11,7 @@ import xml.etree.ElementTree as ET
 from checks.base import ROOT
 
 TIMES = 3
-MOST = 12  # more failures in a run have a common cause
+MAX_FAILURES = 12  # more failures in a run have a common cause
 # What no busy machine causes: sanitizer reports, and ends by SIGILL, ABRT, BUS, FPE or SEGV (cmocka
 # reports most of these as exceptions).
 CRASH = re.compile(
@@ -64,7 +64,7 @@ def diagnose(suites):
         for failure in suite.count.failures
         if not any(map(CRASH.search, failure.notes))
     ]
-    if len(failures) > MOST:
+    if len(failures) > MAX_FAILURES:
         return []
     found = []
     for suite, failure in failures:

@@ -46,8 +46,8 @@ class Count:
 used = threading.local()  # .processor_s: processor time of this thread's commands
 
 
-# A session may be a scheduling group (sched(7)), so the group's weight is lowered as well. Terminal
-# signals do not reach it: it ends with the thread that started it.
+# The command is in its own session, so Ctrl-C does not reach it; it is killed when the starting
+# thread ends. A session may be a scheduling group (sched(7)), so the group's weight is lowered too.
 YIELDING = (
     'echo 19 2>/dev/null >/proc/self/autogroup; exec setpriv --pdeathsig KILL -- nice -n 19 "$@"'
 )
@@ -76,7 +76,7 @@ def run(*command, env=None, yielding=False):
     return subprocess.CompletedProcess(command, child.returncode, text)
 
 
-def beside(calls):
+def parallel(calls):
     """Runs functions in parallel, one per core; returns their results in order."""
 
     def one(call):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Disturbs a test run on purpose: make test DISTURB="load stalls".
 
-load: two programs compute all the time beside the tests. stalls: every few seconds all processes of
-the run stop for 300 ms, as when the host of a virtual machine runs another one."""
+load: two programs compute all the time in parallel to the tests. stalls: every few seconds all
+processes of the run stop for 300 ms, as when the host of a virtual machine runs another one."""
 
 import contextlib
 import os

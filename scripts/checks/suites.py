@@ -16,9 +16,9 @@ from checks.base import (
     VENV,
     Count,
     Failure,
-    beside,
     check_of,
     complaints,
+    parallel,
     run,
 )
 from checks.machine_load import MAX_LANES, lane_pages
@@ -159,7 +159,7 @@ def test_fuzz(seconds=FUZZ_S):
     calls = [functools.partial(fuzz_one, build, target, seconds) for target in built]
     if seconds > FUZZ_S:
         calls += [functools.partial(go_fuzz, *target, seconds) for target in GO_FUZZ.items()]
-    for result in beside(calls):
+    for result in parallel(calls):
         count += result
     return count
 

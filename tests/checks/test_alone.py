@@ -45,7 +45,7 @@ def test_test_that_fails_alone_is_reported(tmp_path, monkeypatch, failing):
 
 
 def test_many_failures_are_not_repeated(tmp_path, monkeypatch):
-    suites = [suite_of(tmp_path, monkeypatch, [True] * 9) for _ in range(alone.MOST + 1)]
+    suites = [suite_of(tmp_path, monkeypatch, [True] * 9) for _ in range(alone.MAX_FAILURES + 1)]
     assert alone.diagnose(suites) == []
     assert all(suite.count.failed == 1 for suite in suites)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from checks import alone, disturb, schedule
-from checks.base import Count, beside, run, used
+from checks.base import Count, parallel, run, used
 from checks.machine_load import MAX_LANES, lanes
 from checks.suites import TESTS, TRAFFIC, schedule_of
 
@@ -134,7 +134,7 @@ def test_calls_run_in_parallel():
     used.processor_s = 0
     busy = "import time; e = time.process_time() + 0.05\nwhile time.process_time() < e: pass"
     calls = [lambda n=n: (run(sys.executable, "-c", busy), n)[1] for n in range(4)]
-    assert beside(calls) == [0, 1, 2, 3]
+    assert parallel(calls) == [0, 1, 2, 3]
     assert used.processor_s >= 4 * 0.05
 
 
