@@ -33,7 +33,7 @@ class Controllers:
         for number, name in enumerate(self.names, 20):
             host = lab.network.add_host(name)
             lab.network.plug(host, "eth0", "front", FRONT, number)
-            # The MAC addresses of earlier ones, which other hosts may still have as neighbours.
+            # Reuses the MAC addresses of earlier controllers: neighbour tables may still hold them.
             host.ns.ip(f"link set eth0 address 02:00:00:00:74:{number}")
         self.key = self.dir / "key"
         if count > 1:
@@ -51,7 +51,8 @@ class Controllers:
         return self.dir / f"{name}.sock"
 
     def start(self, *names):
-        """Starts some at once, or all: members of a cluster wait for each other."""
+        """Starts the named controllers, or all, before it waits for any of them: members of a
+        cluster wait for each other."""
         names = names or self.names
         for name in names:
             address = self.lab[name].v4
@@ -72,7 +73,7 @@ class Controllers:
         return self.clocks.env(name) if self.clocks else None
 
     def revive(self):
-        """Starts killed ones."""
+        """Starts killed controllers."""
         if dead := [name for name in self.names if not self.processes[name].alive()]:
             self.start(*dead)
 
@@ -88,12 +89,12 @@ class Controllers:
         self.away[name] = lambda: self.processes[name].send(signal.SIGCONT)
 
     def cut(self, name):
-        """Isolates it from agents and other controllers, but not from its own host."""
+        """Isolates a controller from agents and other controllers, but not from its own host."""
         self.lab[name].ns.ip("link set eth0 down")
         self.away[name] = lambda: self.lab[name].ns.ip("link set eth0 up")
 
     def lose_clock(self, name, offset_s):
-        """Sets its clock so wrong that it and the others reject each other."""
+        """Sets a controller's clock so wrong that it and the others reject each other."""
         self.clocks.set(name, offset_s)
         self.away[name] = lambda: self.clocks.set(name, 0)
 
@@ -103,13 +104,13 @@ class Controllers:
             back()
 
     def awake(self):
-        """Returns those that are neither killed nor isolated."""
+        """Returns the controllers that are neither killed nor isolated."""
         return [n for n in self.names if self.processes[n].alive() and n not in self.away]
 
     # ---- commands --------------------------------------------------------------------------------
 
     def cli(self, *words, at=None, **options):
-        """Runs a command at the socket of one, or of the first one that is awake."""
+        """Runs a command at the socket of controller `at`, or of the first one of awake()."""
         socket = self.socket(at or self.awake()[0])
         return run([STEELYARD, "--timeout", "20s", "--socket", socket, *words], **options)
 

@@ -38,7 +38,7 @@ def words(parameters):
 
 
 def predict(packets, seed=1, **parameters):
-    """Predicts the random fates of so many packets each way, in the form of stats(): only fates
+    """Predicts the random outcomes of so many packets each way, in the form of stats(): only those
     that do not depend on arrival times."""
     argv = [LINK, "--predict", packets, "--seed", seed, "--set", f"both {words(parameters)}"]
     return json.loads(run(argv, env=SANITIZED))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every mode on the same servers: the setup, and the test of each cell of the table.
+"""The table of modes and protocols on the same servers: their setup, and the test of each cell.
 
 One-armed. The client is `far`, behind the router, because NAT needs clients that servers reach only
 through the forwarder. Servers route by source: answers from a VIP to the router, other packets to
@@ -19,8 +19,8 @@ from tests.lab.tunnel import TunnelEnd
 from tests.lab.wait import wait_until
 
 PROTOCOLS = ("tcp", "udp", "icmp")
-OWN_VIP = ("dr", "ipip")  # servers have the VIP
-BY_ROUTER = 100  # a routing table of the servers
+VIP_ON_SERVERS = ("dr", "ipip")  # modes whose servers have the VIP on an interface of their own
+BY_ROUTER = 100  # the number of a routing table of the servers: by the router
 BIG = 1_000_000
 
 
@@ -46,7 +46,7 @@ class Row:
     @property
     def ports(self):
         """Returns the service's ports for the web and for DNS."""
-        return (SERVER_WEB, SERVER_DNS) if self.mode in OWN_VIP else (WEB, DNS)
+        return (SERVER_WEB, SERVER_DNS) if self.mode in VIP_ON_SERVERS else (WEB, DNS)
 
     @property
     def url(self):
@@ -111,7 +111,7 @@ class ModeHosts:
         host.ns.ip(f"route add default via {v4(FRONT, 2)} table {BY_ROUTER}")
         host.ns.ip(f"-6 route add default via {v6(FRONT, 2)} table {BY_ROUTER}")
         for row in ROWS:
-            if row.mode in OWN_VIP:
+            if row.mode in VIP_ON_SERVERS:
                 length, nodad = (32, "") if row.client == 4 else (128, "nodad")
                 host.ns.ip(f"address add {row.vip}/{length} dev lo {nodad}")
                 host.ns.ip(f"-{row.client} rule add from {row.vip} lookup {BY_ROUTER}")

@@ -115,7 +115,7 @@ def rtts(lab, address, count=5):
     return [float(ms) for ms in re.findall(r"time=([\d.]+) ms", text)]
 
 
-def fates(stats, before=None):
+def outcome_counters(stats, before=None):
     names = ("duplicated", "corrupted", "reordered", "bursts")
     found = {name: stats[name] - (before[name] if before else 0) for name in names}
     for name in ("loss", "burst"):

@@ -43,7 +43,7 @@ def refused(stage, text, **upgrade):
     return done.stderr
 
 
-def refused_sealed(stage, text, **upgrade):
+def refused_after_hand_over(stage, text, **upgrade):
     steelyard = stage.steelyard
     pid = steelyard.forwarder.pid
     ready = steelyard.forwarder.output().count("ready:")

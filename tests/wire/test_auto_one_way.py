@@ -11,7 +11,7 @@ import pytest
 from tests.lab import wait_until
 from tests.lab.clients import HttpConnection, http_get
 from tests.lab.flood import answers_to_forged, finish_flood, provide_internet, start_flood
-from tests.lab.mode_table import OWN_VIP, ROWS
+from tests.lab.mode_table import ROWS, VIP_ON_SERVERS
 from tests.wire.conftest import check_accounting
 from tests.wire.mode_stage import ModeStage
 
@@ -19,7 +19,7 @@ RATE = 800
 SESSIONS = 16384  # a sixteenth of them may be half open
 SEEN = 15  # connections of a client that was served before the flood, without validation
 # The defence does not depend on the tunnel's family.
-FLOODED = [row for row in ROWS if row.mode in OWN_VIP and (row.client, row.server) != (4, 6)]
+FLOODED = [row for row in ROWS if row.mode in VIP_ON_SERVERS and (row.client, row.server) != (4, 6)]
 
 
 class AutoStage(ModeStage):
@@ -27,7 +27,7 @@ class AutoStage(ModeStage):
         super().start(sessions=SESSIONS)
         provide_internet(self.lab)
         for service in self.default.services:
-            if service.protocol == "tcp" and service.mode in OWN_VIP:
+            if service.protocol == "tcp" and service.mode in VIP_ON_SERVERS:
                 service.spread["syn_defence"] = "auto"
         self.restore()
 

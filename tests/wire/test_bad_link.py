@@ -19,7 +19,7 @@ from tests.lab import Server, Service, wait_until
 from tests.lab.clients import connect
 from tests.lab.datagrams import SO_RCVBUFFORCE
 from tests.lab.link import Link, balance
-from tests.lab.mode_table import OWN_VIP, ROWS
+from tests.lab.mode_table import ROWS, VIP_ON_SERVERS
 from tests.lab.servers import DatagramEcho, EchoServer
 from tests.wire.conftest import check_accounting
 from tests.wire.mode_stage import ModeStage
@@ -63,7 +63,7 @@ class BadLinkStage(ModeStage):
             self.add(f"{kind}-{row}", row, PORT[kind], "tcp", target, dict(KINDS[kind]))
         for number, row in enumerate(ROWS):
             port = DATAGRAMS + number
-            own = row.mode in OWN_VIP
+            own = row.mode in VIP_ON_SERVERS
             family, address = (row.client, row.vip) if own else (row.server, None)
             self.echo[port] = DatagramEcho(server, port, family, address)
             self.add(

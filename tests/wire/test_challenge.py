@@ -12,7 +12,7 @@ from scapy.layers.l2 import Ether
 from tests.lab import wait_until
 from tests.lab.clients import HttpConnection, http_get, wrk
 from tests.lab.flood import answers_to_forged, flooding, provide_internet
-from tests.lab.mode_table import OWN_VIP, ROWS
+from tests.lab.mode_table import ROWS, VIP_ON_SERVERS
 from tests.lab.topology import FRONT, v4, v6
 from tests.lab.wait import within_tries
 from tests.wire.conftest import check_accounting
@@ -21,7 +21,7 @@ from tests.wire.mode_stage import ModeStage
 # The resets that validate clients are dropped after use; no-session: see each test.
 DROPS = pytest.mark.drops("syn-proof")
 # The defence does not depend on the tunnel's family.
-ASKED = [row for row in ROWS if row.mode in OWN_VIP and (row.client, row.server) != (4, 6)]
+ASKED = [row for row in ROWS if row.mode in VIP_ON_SERVERS and (row.client, row.server) != (4, 6)]
 rows = pytest.mark.parametrize("row", ASKED, ids=str)
 CREDITS = 255
 NO_SERVICE = 4444
@@ -32,7 +32,7 @@ class ChallengeStage(ModeStage):
         super().start()
         provide_internet(self.lab)
         for service in self.default.services:
-            if service.protocol == "tcp" and service.mode in OWN_VIP:
+            if service.protocol == "tcp" and service.mode in VIP_ON_SERVERS:
                 service.spread["syn_defence"] = "always"
         self.restore()
         self.steelyard.wait_in_sync()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.lab import Server, Service, wait_until
 from tests.lab.clients import dns_txt, finish_wrk, start_wrk
-from tests.lab.mode_table import OWN_VIP, ROWS
+from tests.lab.mode_table import ROWS, VIP_ON_SERVERS
 from tests.lab.steelyard import SERVER_DNS, SERVER_WEB
 from tests.lab.topology import FRONT, v4, v6
 from tests.wire.mode_stage import ModeStage
@@ -115,7 +115,7 @@ class Changes:
         """Adds or removes a server of weight 0 on a port without a listener."""
         service = self.any_loaded()
         real = self.real(service)
-        if len(real) == len(service.servers) and service.mode not in OWN_VIP:
+        if len(real) == len(service.servers) and service.mode not in VIP_ON_SERVERS:
             real.append(Server(real[0].address, self.rng.randint(SPARE, 60000), 0))
         service.servers = real
 

@@ -14,7 +14,7 @@ from tests.lab.process import run
 from tests.lab.steelyard import VIP, WEB
 from tests.wire.joined import Joined
 
-pytestmark = pytest.mark.workers(1)  # none of it is a worker's
+pytestmark = pytest.mark.workers(1)  # does not depend on the number of workers
 
 
 def test_traffic_survives_the_controller(stage, joined):
@@ -51,7 +51,7 @@ def test_traffic_survives_the_controller(stage, joined):
     assert joined.weights() == {7}
 
 
-STOP_S = 5  # as long as a host may get no CPU
+STOP_S = 5  # the longest stall that must be survived
 ENDS = ("disconnected", "no connection", "lost", "sent away", "not in sync", "is down")
 
 
@@ -109,14 +109,14 @@ def test_full_disk_keeps_the_configuration_in_force(stage, small):
     stage.steelyard.wait_all_up()
     filler = fill(small.dir / "agent-1")
     pool = ThreadPoolExecutor(1)
-    # waits for the forwarder, then reports it unconfirmed
+    # The command waits for the forwarder, then reports that it has not confirmed the change.
     pool.submit(small.apply, weight=9, check=False)
 
     def behind():
         (one,) = json.loads(small.controllers.cli("get", "forwarders", "-o", "json"))
         return one["state"] == "behind" and "no space left" in one["error"]
 
-    wait_until(behind, "the controller knows why it is behind")
+    wait_until(behind, "the controller reports why the agent is behind")
     assert small.weights() == {3}
     for _ in range(20):
         assert http_get(stage.client, VIP[4], WEB)

@@ -14,7 +14,7 @@ from collections import Counter
 import pytest
 
 from tests.lab.link import Link, balance, predict
-from tests.wire.link_stage import AGES, Flow, families, fates, received_frames, rtts
+from tests.wire.link_stage import AGES, Flow, families, outcome_counters, received_frames, rtts
 
 # ---- nothing is lost that need not be ------------------------------------------------------------
 
@@ -176,9 +176,9 @@ def test_seed_determines_every_draw(link, kind):
             flow.send(count)
             link.hurry()  # waits for later packets
             after = link.settle()["ab"]
-            seen.append(fates(after, before))
+            seen.append(outcome_counters(after, before))
             before = after
-            assert seen[-1] == fates(predict(count, seed, **CHANCES[kind])["ab"])
+            assert seen[-1] == outcome_counters(predict(count, seed, **CHANCES[kind])["ab"])
     assert seen[0] == seen[1] != seen[2]
 
 

@@ -11,7 +11,7 @@ import socket
 import pytest
 
 from tests.lab import wait_until
-from tests.lab.mode_table import OUTWARD, OWN_VIP, ROWS
+from tests.lab.mode_table import OUTWARD, ROWS, VIP_ON_SERVERS
 from tests.lab.steelyard import SERVER_WEB, local_addresses
 from tests.lab.topology import FRONT, v4
 
@@ -107,7 +107,7 @@ def test_rules_to_clients_spare_one_way_modes(modes):
     """One-way servers answer past the forwarder."""
     far = modes.lab["far"]
     with added(modes, *rules((4, "to", far.v4), (6, "to", far.v6))):
-        check(modes, lambda row: row.mode not in OWN_VIP)
+        check(modes, lambda row: row.mode not in VIP_ON_SERVERS)
         for row in OUTWARD:
             to = (far.address(row.client), SERVER_WEB)
             assert is_refused(modes, row, host="s1", to=to), row
@@ -126,7 +126,7 @@ def test_rules_from_vips_spare_one_way_modes(modes):
     """Answers carry it where they pass the forwarder."""
     words = [(row.client, "from", row.vip) for row in ROWS]
     with added(modes, *rules(*words)):
-        check(modes, lambda row: row.mode not in OWN_VIP)
+        check(modes, lambda row: row.mode not in VIP_ON_SERVERS)
     served(modes)
 
 

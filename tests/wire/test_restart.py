@@ -19,7 +19,7 @@ from tests.wire.replacement import (
     SOURCES,
     WAYS,
     adoption,
-    refused_sealed,
+    refused_after_hand_over,
     replace_forwarder,
 )
 from tests.wire.successor import successor
@@ -164,7 +164,9 @@ def test_upgrade_keeps_the_options(stage):
         stage.steelyard.upgrade()
         stage.steelyard.wait_in_sync()
         assert ports() == before
-    refused_sealed(stage, "out of luck", binary=successor(stage.steelyard.dir, "fails-sealed"))
+    refused_after_hand_over(
+        stage, "out of luck", binary=successor(stage.steelyard.dir, "fails-sealed")
+    )
     assert ports() == before
     stage.steelyard.restart_forwarder(mode="auto")
 
@@ -263,7 +265,7 @@ def test_supervisor_is_notified(unchecked_stage):
         upgraded = steelyard.upgrade()
         supervisor.wait_for(f"MAINPID={upgraded['pid']}")
         assert supervisor.messages.count("READY=1") == 1
-        refused_sealed(stage, "signal 9", binary=successor(steelyard.dir, "dies-sealed"))
+        refused_after_hand_over(stage, "signal 9", binary=successor(steelyard.dir, "dies-sealed"))
         supervisor.wait_for(f"MAINPID={upgraded['pid']}")
         assert supervisor.messages.count("READY=1") == 2
         assert "STOPPING=1" not in supervisor.messages

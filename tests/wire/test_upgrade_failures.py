@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Upgrades of the forwarder that fail, before or after the seal; its sessions continue."""
+"""Upgrades of the forwarder that fail, before or after the old forwarder has handed over; its
+sessions continue."""
 
 import os
 import signal
@@ -18,7 +19,7 @@ from tests.wire.replacement import (
     is_stopped,
     port_of_another,
     refused,
-    refused_sealed,
+    refused_after_hand_over,
 )
 from tests.wire.successor import script, successor
 
@@ -102,27 +103,29 @@ def test_change_of_session_memory_is_refused(stage):
 
 
 @pytest.mark.parametrize(("kind", "text"), (("dies", "signal 9"), ("fails", "out of luck")))
-def test_failure_after_the_seal_restarts_the_predecessor(stage, kind, text):
-    """The predecessor restarts in its own process, from its own binary."""
+def test_failure_after_the_hand_over_restarts_the_old_forwarder(stage, kind, text):
+    """The old forwarder restarts in its own process, from its own binary."""
     with Conversations(stage) as talk:
-        refused_sealed(stage, text, binary=successor(stage.steelyard.dir, f"{kind}-sealed"))
+        refused_after_hand_over(
+            stage, text, binary=successor(stage.steelyard.dir, f"{kind}-sealed")
+        )
         talk.check_servers()
     stage.steelyard.upgrade()
 
 
-def test_busy_port_restarts_the_predecessor(stage):
+def test_busy_port_restarts_the_old_forwarder(stage):
     with port_of_another(stage) as port, Conversations(stage) as talk:
-        refused_sealed(stage, "another XDP program", options=("--port", port))
+        refused_after_hand_over(stage, "another XDP program", options=("--port", port))
         talk.check_servers()
 
 
 def test_stop_during_preparation_ends_both(stage):
     steelyard = stage.steelyard
-    asked = threading.Thread(
+    upgrading = threading.Thread(
         target=steelyard.try_upgrade, args=(successor(steelyard.dir, "hangs"),), daemon=True
     )
     with Conversations(stage) as talk:
-        asked.start()
+        upgrading.start()
         wait_until(lambda: steelyard.get("status")["forwarder"]["upgrading"], "it prepares")
         assert "being upgraded" in steelyard.cli("get", "status")
         again = steelyard.try_upgrade()
@@ -136,7 +139,7 @@ def test_stop_during_preparation_ends_both(stage):
         assert journal.stat().st_size > JOURNAL_EMPTY
         assert steelyard.forwarder.stop() == 0
         assert journal.stat().st_size == JOURNAL_EMPTY  # it is not synced: the snapshot is
-        asked.join()
+        upgrading.join()
         assert not forwarders(stage)
         steelyard.start_forwarder()
         talk.check_servers()
@@ -146,16 +149,16 @@ def test_death_during_preparation_ends_the_successor(stage):
     """The state stays for the next start."""
     steelyard = stage.steelyard
     sleepy = script(steelyard.dir / "sleepy", f'#!/bin/sh\nkill -STOP $$\nexec {FORWARDER} "$@"\n')
-    asked = threading.Thread(target=steelyard.try_upgrade, args=(sleepy,), daemon=True)
+    upgrading = threading.Thread(target=steelyard.try_upgrade, args=(sleepy,), daemon=True)
     with Conversations(stage) as talk:
-        asked.start()
+        upgrading.start()
         old = steelyard.forwarder.pid
         (young,) = wait_until(
             lambda: [pid for pid in forwarders(stage) if pid != old and is_stopped(pid)],
             "the successor waits",
         )
         steelyard.kill_forwarder()
-        asked.join()
+        upgrading.join()
         os.kill(young, signal.SIGCONT)
         wait_until(lambda: not forwarders(stage), "the successor ends")
         assert "to be replaced is gone" in steelyard.forwarder.output()
