@@ -142,7 +142,7 @@ type status struct {
 
 // refusal is the reason why a change was rolled back.
 type refusal struct {
-	Since    int64  `json:"since,omitempty"` // of the first change that was rolled back with it, as none after it was confirmed
+	Since    int64  `json:"since,omitempty"` // of the first change that was rolled back together with it: none since was confirmed
 	Revision int64  `json:"revision"`        // of the change
 	Error    string `json:"error"`
 }

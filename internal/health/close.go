@@ -17,8 +17,8 @@ import (
 )
 
 // Connections of checks end by FIN, as those of clients do: a reset would be an error in the server's log. The side that closes
-// first keeps its port in TIME-WAIT for a minute (RFC 9293 3.6.1). Ports are many for each destination, but not without end, and
-// the kernel bounds their total number: a check above a bound ends by a reset after all.
+// first keeps its port in TIME-WAIT for a minute (RFC 9293 3.6.1). The ports for each destination are limited, and the
+// kernel bounds the total number of TIME-WAIT entries: checks above one of these bounds end by a reset.
 
 const (
 	// timeWait is how long Linux keeps TIME-WAIT.
@@ -43,7 +43,7 @@ func withLinger(ctx context.Context, how lingering) context.Context {
 
 // closer closes connections of checks.
 type closer struct {
-	perDestination, all float64 // connections in TIME-WAIT at once, half of the most
+	perDestination, all float64 // connections in TIME-WAIT at once, half of the maximum
 	lingering           atomic.Int32
 
 	mu     sync.Mutex
@@ -53,7 +53,7 @@ type closer struct {
 	resets atomic.Uint64 // connections that were to end by FIN
 }
 
-// bucket counts connections in TIME-WAIT: it leaks all that it may have in one TIME-WAIT.
+// bucket counts connections in TIME-WAIT: a full bucket drains within one TIME-WAIT.
 type bucket struct {
 	level float64
 	at    time.Time

@@ -12,11 +12,11 @@ type State struct {
 	LastError    string // of the last check that failed
 	LastCheck    time.Time
 	LastDuration time.Duration
-	LastConnect  time.Duration // of that: until the connection was there; 0: it was not
+	LastConnect  time.Duration // of that: until the connection was established; 0: it was not
 	Changed      time.Time     // when it last went up or down
 
 	Undecided      int    // successive inconclusive checks
-	UndecidedError string // why the last of them did not; empty: there is none
+	UndecidedError string // why the last of them was inconclusive; empty: there is none
 }
 
 // machine decides from check results whether a server is up.

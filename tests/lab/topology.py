@@ -71,18 +71,18 @@ class Network:
         return BACK if self.arms == 2 else FRONT
 
     def build(self):
-        """Builds all of it in few commands: those of the switch first, which make the cables."""
+        """Builds all hosts in few commands; those of the switch come first: they create the cables."""
         servers = [f"s{n}" for n in range(1, self.servers + 1)]
         standby = ["standby"] if self.pair else []
         for name in ("switch", "forwarder", *standby, "router", "far", "client", *servers):
             self._record(name)
-        everybody = [host.ns for host in self.hosts.values()]
-        create_all(everybody)
-        for ns in everybody:
+        namespaces = [host.ns for host in self.hosts.values()]
+        create_all(namespaces)
+        for ns in namespaces:
             ns.collected = []
         self.unfinished = []
         self._wire(servers)
-        for ns in everybody:
+        for ns in namespaces:
             ns.run_collected()
         for host, interface in self.unfinished:
             self._finish(host, interface)
@@ -155,7 +155,7 @@ class Network:
             delete_all(there)
 
     def _record(self, name):
-        """Records it before it exists, so that a failed creation is cleaned up, too."""
+        """Records a host before its namespace exists: a failed creation is cleaned up, too."""
         self.hosts[name] = Host(name, Namespace(f"{self.prefix}-{name}"))
         return self.hosts[name]
 
