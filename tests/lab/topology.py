@@ -71,7 +71,7 @@ class Network:
         return BACK if self.arms == 2 else FRONT
 
     def build(self):
-        """Builds all hosts in few commands; those of the switch come first: they create the cables."""
+        """Builds all hosts in few commands; the switch's come first: they create the cables."""
         servers = [f"s{n}" for n in range(1, self.servers + 1)]
         standby = ["standby"] if self.pair else []
         for name in ("switch", "forwarder", *standby, "router", "far", "client", *servers):
