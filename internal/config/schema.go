@@ -130,8 +130,8 @@ var timeoutDocs = [len(model.Timeouts{})]string{
 	model.Closing:     "TCP: both sides have sent a FIN; not both are acknowledged.",
 	model.TimeWait:    "TCP: both FINs are acknowledged.",
 	model.Reset:       "TCP: one side has sent a reset.",
-	model.UDPOneWay:   "UDP: the client has sent nothing after an answer of the server.",
-	model.UDPTwoWay:   "UDP: the client has sent after an answer.",
+	model.UDPOneWay:   "UDP: the server has not replied, or the client has sent nothing since its first reply.",
+	model.UDPTwoWay:   "UDP: the client has sent again after the server's first reply.",
 	model.Echo:        "ICMP and ICMPv6 echo, with `snat` only.",
 }
 

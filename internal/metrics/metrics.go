@@ -48,7 +48,7 @@ var (
 	forwarderRevision  = desc("forwarder_config_revision", "Transactions that the forwarder has accepted.")
 	forwarderSessions  = desc("forwarder_sessions", "Number of sessions.")
 	forwarderCapacity  = desc("forwarder_session_capacity", "Capacity of the session tables.")
-	forwarderEmbryonic = desc("forwarder_embryonic_sessions", "TCP sessions whose handshake is not complete, and UDP sessions whose client has sent nothing after an answer.")
+	forwarderEmbryonic = desc("forwarder_embryonic_sessions", "TCP sessions whose handshake is not complete, and UDP sessions with nothing from the client since the server's first reply.")
 	forwarderUnproven  = desc("forwarder_unproven_sessions", "Deprecated: steelyard_forwarder_embryonic_sessions.")
 	forwarderMapped    = desc("forwarder_session_memory_bytes", "Memory mapped for session tables.")
 

@@ -68,7 +68,8 @@ def is_stopped(pid):
 
 @contextlib.contextmanager
 def port_of_another(stage):
-    """Yields an interface with another XDP program, which an upgrade finds only after the seal."""
+    """Yields an interface with another XDP program, which an upgrade detects only after
+    the hand-over."""
     ns = stage.lab["forwarder"].ns
     pin = f"/sys/fs/bpf/{stage.lab.id}-other"
     ns.ip("link add extra type veth peer name extra-peer")
