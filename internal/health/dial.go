@@ -23,7 +23,7 @@ import (
 // Endpoint is the destination of a check.
 type Endpoint struct {
 	Address netip.AddrPort
-	// Mark selects the server at the forwarder; Address is the VIP then. 0: Address is the server's own.
+	// Mark selects the server; Address is the VIP then. 0: Address is the server's own.
 	Mark   uint32
 	Server netip.Addr
 }
