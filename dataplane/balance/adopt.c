@@ -39,8 +39,10 @@ static enum session_result adopt_validate(void *ctx, uint8_t slot, struct sessio
 		return SESSION_SERVER_GONE;
 	if (b->local_removed[s->local])
 		return SESSION_LOCAL_GONE;
-	/* a one-packet datagram without an answer by now will not get one */
-	if (idle_s > session_timeout(service, s) || session_is_one_packet(s))
+	/* Of a replica its owner decides: here it may seem idle for long.
+	 * a one-packet datagram without an answer by now will not get one */
+	if ((idle_s > session_timeout(service, s) && !peers_is_standby(b)) ||
+	    session_is_one_packet(s))
 		return SESSION_EXPIRED;
 	s->path = SY_PATH_NONE; /* path ids are valid in one process only */
 	if (snat)
@@ -185,7 +187,11 @@ int sy_balance_acquire(struct sy_balance *b, uint64_t ticket, struct sy_error *e
 	rc = saved_lock(b, err);
 	if (rc == 0)
 		rc = id_dictionary_reserve(b, err);
-	return rc < 0 ? rc : journal_load(b, err);
+	if (rc == 0)
+		rc = journal_load(b, err);
+	if (rc == 0)
+		peers_acquired(b);
+	return rc;
 }
 
 unsigned sy_balance_path_half(const struct sy_balance *b)

@@ -13,7 +13,7 @@ import (
 
 const (
 	library    = "/libsteelyard-preload.so"
-	supervisor = "steelyard-keepe" // as the kernel cuts it
+	supervisor = "steelyard-super" // steelyard-supervisor, as the kernel cuts it
 )
 
 // Orphans lists processes that run the preloaded library and have no supervisor among their ancestors: their `steelyard run` was killed. It omits a process

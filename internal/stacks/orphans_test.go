@@ -17,7 +17,7 @@ func TestOrphans(t *testing.T) {
 		name, maps  string
 	}{
 		{1, 0, "init", ""},
-		{10, 1, "steelyard-keepe", ""},
+		{10, 1, "steelyard-super", ""},
 		{11, 10, "nginx", "7f00-7f01 r-xp 0 00:00 1 /usr/libexec/steelyard/libsteelyard-preload.so\n"},
 		{12, 11, "nginx", "7f00-7f01 r-xp 0 00:00 1 /usr/libexec/steelyard/libsteelyard-preload.so\n"},
 		{20, 1, "odd) (name", "7f00-7f01 r-xp 0 00:00 1 /usr/libexec/steelyard/libsteelyard-preload.so\n"},

@@ -113,7 +113,7 @@ static void report_replicas(const struct sync_node *n, uint8_t node, pb_peer *pb
 		const struct sync_replica *r = sync_node_replica(n, node, slot);
 		pb->kept += SY_READ(r->here.count);
 		pb->verified += SY_READ(r->verified);
-		pb->faults += SY_READ(r->faults);
+		pb->faults += SY_READ(r->mismatches);
 	}
 }
 

@@ -195,11 +195,13 @@ static inline bool sweep_passes(const struct slice *slice, const struct session 
 	       (s->path == SY_PATH_NONE || SY_RCU_READ(w->path_mtu[s->path]));
 }
 
-/* A replica neither expires nor meets access lists here: the node that serves the session decides.
- */
+/* A replica neither expires, nor meets access lists, nor ends with its server's health: the node
+ * that serves the session decides. Ends it if its server or local address was removed here. */
 static bool sweep_replica(struct slice *slice, struct session_table *t, uint32_t record)
 {
-	if (!session_is_dead(slice->w->app, session_at(t, record)))
+	const struct sy_balance *b = slice->w->app;
+	const struct session *s = session_at(t, record);
+	if (!SY_READ(b->endpoint[s->server].removed) && !SY_READ(b->local_removed[s->local]))
 		return false;
 	slice_add(slice, t, record);
 	return true;
@@ -219,10 +221,17 @@ static void sweep_session(struct slice *slice, struct session_table *t, uint32_t
 		if (sweep_replica(slice, t, record))
 			return;
 	} else if (SY_UNLIKELY(slice->access) && sweep_refuses(slice, t, record)) {
+		if (s->state == SESSION_DYING)
+			synced_change(w, t->slot, record);
 		return;
 	}
-	if (SY_LIKELY(sweep_passes(slice, s, session_cold_at(t, record), e)) ||
-	    (!replica && sweep_ends(slice, t, record)))
+	if (SY_LIKELY(sweep_passes(slice, s, session_cold_at(t, record), e)))
+		return;
+	const uint8_t state = s->state;
+	const bool ends = !replica && sweep_ends(slice, t, record);
+	if (s->state != state && s->state != SESSION_FREE)
+		synced_change(w, t->slot, record);
+	if (ends)
 		return;
 	if (SY_UNLIKELY(session_is_challenged(s)) && !replica)
 		challenge_repeat(w, s);
@@ -243,23 +252,13 @@ static bool sweep_finds_talk(const struct sy_balance *b, const struct session_ta
 	       pressure_talks(s, session_cold_at(t, record));
 }
 
-/* After the sweep has looked at a session. */
-static __attribute__((noinline)) void sweep_sync(struct sy_worker *w, const struct session_table *t,
-                                                 uint32_t record, const struct synced_state *before)
-{
-	synced_compare(w, t, record, before);
-	if (sweep_finds_talk(w->app, t, record))
-		synced_change(w, t->slot, record);
-}
-
 static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 {
 	struct slice *slice = ctx;
 	const struct sy_balance *b = slice->w->app;
-	const struct synced_state before = synced_state_of(b, t, record);
 	sweep_session(slice, t, record);
-	if (SY_UNLIKELY(b->sync != NULL) && session_at(t, record)->state != SESSION_FREE)
-		sweep_sync(slice->w, t, record, &before);
+	if (SY_UNLIKELY(b->sync != NULL) && sweep_finds_talk(b, t, record))
+		synced_change(slice->w, t->slot, record);
 	if (SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL) &&
 	    session_at(t, record)->state != SESSION_FREE)
 		client_sessions_recount(slice->w, t, record);

@@ -43,6 +43,7 @@ const char *peers_refusal_help(enum peers_refusal reason)
 
 struct passed {
 	struct sync_part part;
+	uint32_t epoch; /* of the peer's incarnation, when it came */
 	uint8_t node;
 	uint8_t bytes[];
 };
@@ -61,6 +62,7 @@ static void part_pass(void *context, unsigned worker, uint8_t node, const struct
 		return;
 	m->part = *part;
 	m->node = node;
+	m->epoch = SY_READ(sync_node_peer(p->node, node)->epoch);
 	memcpy(m->bytes, part->bytes, part->len);
 	if (rte_ring_enqueue(p->worker[worker].inbox, m) < 0) {
 		free(m);
@@ -75,7 +77,8 @@ static bool inbox_poll(struct peers *p, struct sy_worker *w)
 	unsigned n = 0;
 	while (n < INBOX_POLL && rte_ring_dequeue(p->worker[w->id].inbox, (void **)&m) == 0) {
 		m->part.bytes = m->bytes;
-		sync_lane_part(p->node, w->id, m->node, &m->part, w->now_ns);
+		if (m->epoch == SY_READ(sync_node_peer(p->node, m->node)->epoch))
+			sync_lane_part(p->node, w->id, m->node, &m->part, w->now_ns);
 		free(m);
 		n++;
 	}
@@ -84,6 +87,21 @@ static bool inbox_poll(struct peers *p, struct sy_worker *w)
 
 /* ---- a worker's poll ------------------------------------------------------------------------- */
 
+/* A peer has become the master: what this backup has refused is that node's to serve. */
+static void masters_follow(struct peers *p, struct sy_worker *w)
+{
+	struct peers_worker *pw = &p->worker[w->id];
+	uint32_t masters = 0;
+	for (uint8_t node = 1; node < SYNC_NODES; node++)
+		masters |=
+		        (uint32_t)(p->options.peer[node].port &&
+		                   SY_READ(sync_node_peer(p->node, node)->role) == SYNC_ROLE_MASTER)
+		        << node;
+	if (masters & ~pw->masters && pw->role == SYNC_ROLE_BACKUP)
+		sync_node_ask(p->node, w->id, true);
+	pw->masters = masters;
+}
+
 static void role_follow(struct peers *p, struct sy_worker *w)
 {
 	struct peers_worker *pw = &p->worker[w->id];
@@ -91,19 +109,19 @@ static void role_follow(struct peers *p, struct sy_worker *w)
 	if (pw->role != role) {
 		pw->role = role;
 		pw->claim_at = role == SYNC_ROLE_MASTER ? 0 : SY_SLOTS;
-		if (role ==
-		    SYNC_ROLE_BACKUP) /* puts were refused: their sessions were served here */
+		if (role == SYNC_ROLE_BACKUP) /* as master this node refused its peers' sessions */
 			sync_node_ask(p->node, w->id, false);
 	}
 	for (uint32_t looked = 0; looked < CLAIM_STEP && pw->claim_at < SY_SLOTS; pw->claim_at++) {
 		if (owner_of(p, pw->claim_at) != w->id)
 			continue;
 		peers_claim(w, pw->claim_at);
-		looked += session_capacity(p->b->table[pw->claim_at]);
+		looked += 1 + p->b->table[pw->claim_at]->top;
 	}
 }
 
-/* Puts were refused because an id had no meaning here: now it may have one. */
+/* Puts were refused because their server or local address was not configured here: now it may be.
+ */
 static void names_follow(struct peers *p, struct sy_worker *w)
 {
 	struct peers_worker *pw = &p->worker[w->id];
@@ -114,6 +132,18 @@ static void names_follow(struct peers *p, struct sy_worker *w)
 	sync_node_ask(p->node, w->id, true);
 }
 
+/* Puts were refused because a table was full: now it has grown. */
+static void tables_follow(struct peers *p, struct sy_worker *w)
+{
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		if (!p->full_at[slot] || owner_of(p, slot) != w->id ||
+		    session_capacity(p->b->table[slot]) == p->full_at[slot])
+			continue;
+		p->full_at[slot] = 0;
+		sync_node_ask_slot(p->node, w->id, slot, true);
+	}
+}
+
 bool peers_poll(struct sy_worker *w)
 {
 	const struct sy_balance *b = w->app;
@@ -121,17 +151,18 @@ bool peers_poll(struct sy_worker *w)
 	struct balance_worker *bw = balance_worker_of(w);
 	if (SY_LIKELY(!p))
 		return false;
-	bool work = inbox_poll(p, w);
+	bool work = inbox_poll(p, w), more = false;
 	const bool readable = sy_worker_is_readable(w);
 	if (SY_LIKELY(w->now_ns < bw->sync_ns && !work && !readable))
 		return false;
-	work |= peers_receive(p, w);
-	if (w->id == 0 && names_poll(p->b, &p->names))
-		work = true;
+	work |= peers_receive(p, w, &more);
+	more |= w->id == 0 && names_poll(p->b, &p->names);
 	names_follow(p, w);
+	tables_follow(p, w);
 	role_follow(p, w);
+	masters_follow(p, w);
 	bw->sync_ns = sync_lane_poll(p->node, w->id, w->now_ns);
-	if (SY_UNLIKELY(p->worker[w->id].claim_at < SY_SLOTS)) {
+	if (SY_UNLIKELY(more || p->worker[w->id].claim_at < SY_SLOTS)) {
 		bw->sync_ns = w->now_ns;
 		return true;
 	}
@@ -152,24 +183,48 @@ bool peers_is_idle(const struct sy_worker *w)
 
 /* ---- the role -------------------------------------------------------------------------------- */
 
-void peers_set_role(struct sy_balance *b, enum sync_role role)
+static void role_begin(struct sy_balance *b, enum sync_role role)
 {
-	struct peers *p = b->peers;
-	const enum sync_role before = SY_READ(p->role);
-	if (role == before)
-		return;
-	sy_log(SY_LOG_INFO, "peers", "role: %s", role == SYNC_ROLE_MASTER ? "master" : "backup");
 	if (role != SYNC_ROLE_MASTER)
 		addresses_serve(b, false);
-	__atomic_store_n(&p->role, (uint8_t)role, __ATOMIC_RELAXED);
-	sync_node_set_role(p->node, role);
+	__atomic_store_n(&b->peers->role, (uint8_t)role, __ATOMIC_RELAXED);
+	sync_node_set_role(b->peers->node, role);
 	if (role == SYNC_ROLE_MASTER)
 		addresses_serve(b, true);
+}
+
+static enum sync_role role_load(const struct sy_balance *b)
+{
+	return role_file_is_master(b->options.state_directory) ? SYNC_ROLE_MASTER
+	                                                       : SYNC_ROLE_BACKUP;
+}
+
+void peers_acquired(struct sy_balance *b)
+{
+	if (!b->peers || role_load(b) == b->peers->role)
+		return;
+	role_begin(b, role_load(b));
+	for (unsigned w = 0; w < b->workers; w++)
+		b->peers->worker[w].role = b->peers->role;
+}
+
+bool peers_is_standby(const struct sy_balance *b)
+{
+	return b->peers && SY_READ(b->peers->role) != SYNC_ROLE_MASTER;
+}
+
+void peers_set_role(struct sy_balance *b, enum sync_role role)
+{
+	if (role == SY_READ(b->peers->role))
+		return;
+	sy_log(SY_LOG_INFO, "peers", "role: %s", role == SYNC_ROLE_MASTER ? "master" : "backup");
+	/* first: this process may be killed while it claims addresses */
 	int rc = role_file_save(b->options.state_directory, role == SYNC_ROLE_MASTER);
 	if (rc < 0)
 		sy_log(SY_LOG_ERROR, "peers",
 		       "the role cannot be saved in %s: %s; after a restart it is the former one",
 		       b->options.state_directory, strerror(-rc));
+	role_begin(b, role);
 	for (unsigned w = 0; w < b->workers; w++)
 		sy_worker_wake(sy_worker_at(b->rt, w));
 }
@@ -260,8 +315,7 @@ int peers_create(struct sy_balance *b, struct sy_error *err)
 		peers_destroy(b);
 		return sy_fail(err, ENOMEM, "no memory for session synchronisation");
 	}
-	p->role = role_file_is_master(b->options.state_directory) ? SYNC_ROLE_MASTER
-	                                                          : SYNC_ROLE_BACKUP;
+	p->role = (uint8_t)role_load(b);
 	for (unsigned w = 0; w < b->workers; w++)
 		p->worker[w].role = p->role;
 	sync_node_set_role(p->node, p->role);

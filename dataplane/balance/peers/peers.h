@@ -46,6 +46,7 @@ struct peers_worker {
 	struct rte_ring *inbox; /* parts of its slots that other workers have received */
 	int fd;
 	uint8_t role;        /* the last one that it has seen */
+	uint32_t masters;    /* likewise: the peers that are masters, a bit by node number */
 	uint16_t claim_at;   /* the next slot to claim; SY_SLOTS: all are */
 	uint32_t names_seen; /* struct peers.resolved, as of the last request for copies */
 	uint64_t refused[PEERS_REFUSAL_COUNT];
@@ -58,6 +59,9 @@ struct peers {
 	struct sy_peers_options options;
 	struct sy_hash_key key; /* of identities: all nodes of a cluster have it */
 	struct names names;
+	/* By slot: the capacity at which puts were refused for lack of space; 0: none were. Writer
+	 * and reader: the slot's owner */
+	uint32_t full_at[SY_SLOTS];
 	uint8_t role; /* enum sync_role. Writer: control thread; readers: relaxed */
 	struct peers_worker worker[SY_MAX_WORKERS];
 };
@@ -68,6 +72,10 @@ void peers_destroy(struct sy_balance *b);
 /* Binds the sockets: once no other process of this node has them, before workers run. */
 int peers_open(struct sy_balance *b, struct sy_error *err);
 void peers_close(struct sy_balance *b);
+/* The state directory is this process's: the role may have changed since peers_create(). */
+void peers_acquired(struct sy_balance *b);
+/* Does this node keep sessions for its peers, and not serve? */
+bool peers_is_standby(const struct sy_balance *b);
 /* Sessions of an earlier process were adopted: a standby keeps them as replicas. */
 void peers_adopted(struct sy_balance *b);
 /* Called by the control thread every RETIRE_PERIOD_MS. */
@@ -107,8 +115,9 @@ void peers_claim(struct sy_worker *w, unsigned slot);
 
 int peers_sockets_open(struct peers *p, struct sy_error *err);
 void peers_sockets_close(struct peers *p);
-/* Passes what has arrived to the node. Returns whether there was anything. */
-bool peers_receive(struct peers *p, struct sy_worker *w);
+/* Passes what has arrived to the node. Returns whether there was anything; sets *more if more may
+ * have arrived. */
+bool peers_receive(struct peers *p, struct sy_worker *w, bool *more);
 void peers_send(void *peers, unsigned worker, uint8_t node, const uint8_t *bytes, size_t len);
 
 #endif

@@ -46,12 +46,12 @@ struct names_server names_of(const struct endpoint *e)
 	};
 }
 
-/* Ids of removed servers are left out: their sessions end. */
-static bool own_server(const struct names *n, uint32_t id, struct names_server *out)
+/* usable: not of a removed server. Its id keeps its meaning until its last session has ended. */
+static bool own_server(const struct names *n, uint32_t id, bool usable, struct names_server *out)
 {
 	struct session_server_name name;
 	if (id >= session_servers(n->store) || !session_server_named(n->store, id, &name) ||
-	    name.removed)
+	    (usable && name.removed))
 		return false;
 	*out = (struct names_server){
 	        .addr = name.addr,
@@ -85,13 +85,13 @@ static struct names_table *table_build(const struct names *n)
 	struct names_server name;
 	uint32_t count = 0;
 	for (uint32_t id = 0; t && id < ids; id++)
-		count += own_server(n, id, &name);
+		count += own_server(n, id, true, &name);
 	if (!t || !(t->server = calloc((size_t)count + 1, sizeof(*t->server)))) {
 		table_free(t);
 		return NULL;
 	}
 	for (uint32_t id = 0; id < ids && t->servers < count; id++)
-		if (own_server(n, id, &t->server[t->servers].name))
+		if (own_server(n, id, true, &t->server[t->servers].name))
 			t->server[t->servers++].id = id;
 	qsort(t->server, t->servers, sizeof(*t->server), own_compare);
 	for (unsigned id = 0; id < SESSION_LOCALS; id++)
@@ -183,13 +183,13 @@ uint16_t names_meaning(const struct names_server *server, const struct sy_addr *
 
 /* ---- polls of worker 0 ----------------------------------------------------------------------- */
 
-/* 0: the record has no meaning. */
+/* 0: the id is not in use. */
 static uint32_t meaning_hash(const struct names *n, uint32_t record)
 {
 	struct names_server name = {0};
 	bool has = record < NAMES_LOCALS
 	                   ? session_local_named(n->store, (uint8_t)record, &name.addr)
-	                   : own_server(n, record - NAMES_LOCALS, &name);
+	                   : own_server(n, record - NAMES_LOCALS, false, &name);
 	return has ? (uint32_t)words_hash(record, &name, sizeof(name)) | 1 : 0;
 }
 
@@ -265,7 +265,7 @@ bool names_describe(const struct names *n, uint32_t record, uint8_t entry[static
 	struct name_entry e =
 	        entry_of(record, SYNC_PUT, is_server ? sizeof(name) : sizeof(struct sy_addr));
 	*hash = record_hash(record);
-	if (is_server ? !own_server(n, record - NAMES_LOCALS, &name)
+	if (is_server ? !own_server(n, record - NAMES_LOCALS, false, &name)
 	              : !session_local_named(n->store, (uint8_t)record, &name.addr))
 		return false;
 	memcpy(e.meaning, &name, is_server ? sizeof(name) : sizeof(name.addr));
@@ -315,6 +315,11 @@ static void peer_forget(struct names_peer *p, uint32_t record)
 static void peer_learn(struct names *n, struct names_peer *p, uint32_t record,
                        const struct name_entry *e)
 {
+	/* other workers may read it: not while it changes */
+	__atomic_store_n(&p->own[record], NAMES_NONE, __ATOMIC_RELAXED);
+	__atomic_store_n(&p->flags[record], p->flags[record] & (uint8_t)~NAMES_KNOWN,
+	                 __ATOMIC_RELEASE);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (record < NAMES_LOCALS)
 		memcpy(&p->local[record], e->meaning, sizeof(p->local[record]));
 	else
@@ -337,6 +342,7 @@ enum sync_result names_apply(struct names *n, unsigned node, const uint8_t *entr
 	const uint8_t before = p->flags[record];
 	if (e.head.kind == SYNC_DELETE) {
 		peer_forget(p, record);
+		/* NEW: it was not in the sum */
 		return !before ? SYNC_MISSING : before & NAMES_COUNTED ? SYNC_DONE : SYNC_NEW;
 	}
 	peer_learn(n, p, record, &e);

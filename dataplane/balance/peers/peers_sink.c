@@ -12,6 +12,7 @@
 
 #include "client_sessions.h"
 #include "end.h"
+#include "opening_queue.h"
 #include "pressure.h"
 #include "session_fits.h"
 #include "sync_session.h"
@@ -40,6 +41,18 @@ static bool is_master(const struct peers *p)
 
 /* ---- ids, tuples ----------------------------------------------------------------------------- */
 
+/* Do own ids mean the same? One may have been assigned again since it was translated. */
+static bool own_ids_fit(const struct sy_balance *b, const struct names_server *name,
+                        const struct sy_addr *addr, uint32_t own, uint32_t local)
+{
+	if (own != NAMES_NONE) {
+		const struct names_server mine = names_of(&b->endpoint[own]);
+		if (memcmp(&mine, name, sizeof(mine)) != 0)
+			return false;
+	}
+	return !addr || local == NAMES_NONE || sy_addr_equal(addr, &b->local[local]);
+}
+
 /* Sets *hash. Returns LATER if the sender's ids have no meaning yet, or another one by now; DONE:
  * *own and *local are own ids, or NAMES_NONE. */
 static enum sync_result translate(struct incoming *i, uint32_t *own, uint32_t *local,
@@ -59,7 +72,7 @@ static enum sync_result translate(struct incoming *i, uint32_t *own, uint32_t *l
 	*hash = peers_identity(i->p, name, addr, i->in.hot, i->in.cold);
 	*own = names_own_server(n, i->node, s->server);
 	*local = has_local ? names_own_local(n, i->node, s->local) : LOCAL_NONE;
-	return SYNC_DONE;
+	return own_ids_fit(i->p->b, name, addr, *own, *local) ? SYNC_DONE : SYNC_LATER;
 }
 
 /* Sets the tuples of a session whose ids are this node's. */
@@ -108,6 +121,7 @@ static void session_update(const struct incoming *i, uint32_t record)
 	const struct sync_session *in = &i->in;
 	const struct sy_balance *b = i->p->b;
 	const bool embryonic = session_state_is_embryonic(s->state);
+	const bool opening = s->state == SESSION_OPENING;
 	s->state = in->hot[0].state;
 	flags_set(s, in->hot[0].flags, b->endpoint[s->server].proto);
 	session_touch(s, s->seen, (uint16_t)(balance_seconds(i->w) - in->idle_s));
@@ -120,6 +134,8 @@ static void session_update(const struct incoming *i, uint32_t record)
 		memcpy(pair, &in->cold[1], offsetof(struct session_cold, commit));
 		pair->vport = in->cold[1].vport;
 	}
+	if (SY_UNLIKELY(opening && s->state != SESSION_OPENING))
+		opening_queue_drop(i->w, i->t->slot, record);
 	pressure_change(i->w, i->t, record, embryonic);
 	if (SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL))
 		client_sessions_recount(i->w, i->t, record);
@@ -183,6 +199,17 @@ static enum sync_result mark_keep(uint8_t *mark)
 	return kept ? SYNC_DONE : SYNC_NEW;
 }
 
+/* This node is the master and serves the session. Where its peer has seen a later packet, both were
+ * masters for a while: the later state counts. */
+static void session_defend(struct incoming *i, uint32_t record)
+{
+	const uint16_t now = (uint16_t)balance_seconds(i->w);
+	if (i->in.idle_s >= session_idle(session_at(i->t, record), now))
+		return;
+	session_update(i, record);
+	synced_change(i->w, i->t->slot, record);
+}
+
 static enum sync_result session_delete(struct incoming *i)
 {
 	const uint32_t record = identity_find(i);
@@ -192,8 +219,32 @@ static enum sync_result session_delete(struct incoming *i)
 		return SYNC_MISSING;
 	const bool kept = *mark & SYNC_KEPT;
 	*mark &= (uint8_t)~SYNC_KEPT; /* the caller updates the sum */
-	session_end(i->w, i->t, record);
+	if (i->in.given) { /* each node has given it to the other one: this one takes it back */
+		*mark = 0;
+		synced_change(i->w, i->t->slot, record);
+	} else {
+		session_end(i->w, i->t, record);
+	}
 	return kept ? SYNC_DONE : SYNC_NEW;
+}
+
+/* Sessions of one packet are not replicated, and the index has them elsewhere. */
+static bool is_one_packet(const struct incoming *i)
+{
+	return i->p->b->endpoint[i->in.hot[0].server].proto == SY_PROTO_UDP &&
+	       i->in.hot[0].flags & SESSION_ONE_PACKET;
+}
+
+/* Can the session have this state? */
+static bool change_fits(const struct incoming *i, uint32_t record)
+{
+	const struct session *s = session_at(i->t, record);
+	struct session as[2] = {*s};
+	if (session_is_pair(i->t, record))
+		as[1] = s[1];
+	as->state = i->in.hot[0].state;
+	as->flags = i->in.hot[0].flags;
+	return !is_one_packet(i) && session_fits(i->p->b, as, session_cold_at(i->t, record));
 }
 
 static enum sync_result session_change(struct incoming *i)
@@ -201,10 +252,26 @@ static enum sync_result session_change(struct incoming *i)
 	const uint32_t record = identity_find(i);
 	uint8_t *mark =
 	        record == SESSION_NONE ? NULL : session_mark_at(i->p->b, i->t->slot, record);
-	if (!mark || (*mark & SYNC_OWNER) != i->node)
+	if (!mark)
 		return SYNC_MISSING;
-	session_update(i, record);
-	return mark_keep(mark);
+	if (!change_fits(i, record)) {
+		refuse(i, PEERS_REFUSED_ODD);
+		return SYNC_MISSING;
+	}
+	if ((*mark & SYNC_OWNER) == i->node) {
+		session_update(i, record);
+		return mark_keep(mark);
+	}
+	if (!(*mark & SYNC_OWNER) && is_master(i->p))
+		session_defend(i, record);
+	return SYNC_MISSING;
+}
+
+/* Does this node give its own session to the sender? Of two backups, the one with the lower number
+ * keeps sessions that both have. */
+static bool gives(const struct incoming *i)
+{
+	return !is_master(i->p) && (i->in.from_master || i->node < i->p->options.node);
 }
 
 /* Ends another session that has one of the tuples. Returns false if it stays. */
@@ -212,40 +279,28 @@ static bool rival_end(struct incoming *i, uint32_t record)
 {
 	if (record == SESSION_NONE)
 		return true;
-	if (!session_is_replica(i->p->b, i->t->slot, record) && is_master(i->p))
+	if (!session_is_replica(i->p->b, i->t->slot, record) && !gives(i))
 		return false;
 	session_end(i->w, i->t, record);
 	return true;
 }
 
-/* This node's own session is the peer's from now on. */
-static void session_give(struct incoming *i, uint32_t record)
-{
-	const unsigned slot = i->t->slot;
-	uint8_t *mark = session_mark_at(i->p->b, slot, record);
-	synced_end(i->w, slot, record); /* for the log, or the former owner's sum */
-	*mark = (uint8_t)i->node;
-}
-
 /* A session that a backup has begun, or that this node has lost: the master serves it. */
 static enum sync_result session_serve(struct incoming *i, uint32_t record)
 {
-	session_touch(session_at(i->t, record), session_at(i->t, record)->seen,
-	              (uint16_t)balance_seconds(i->w));
 	synced_change(i->w, i->t->slot, record);
 	return SYNC_REFUSED; /* as its sender's replica */
 }
 
-/* This node is the master and serves the session. Where its peer has seen a later packet, both were
- * masters for a while: the later state counts. */
-static enum sync_result session_defend(struct incoming *i, uint32_t record)
+/* Is it the same session, and not an earlier one of the same tuples? */
+static bool is_same(const struct incoming *i, uint32_t record)
 {
-	const uint16_t now = (uint16_t)balance_seconds(i->w);
-	if (i->in.idle_s < session_idle(session_at(i->t, record), now)) {
-		session_update(i, record);
-		synced_change(i->w, i->t->slot, record);
-	}
-	return refuse(i, PEERS_REFUSED_OWN);
+	const struct session *s = session_at(i->t, record), *in = i->in.hot;
+	const bool pair = session_is_pair(i->t, record);
+	return s->server == in->server && s->local == in->local &&
+	       s->local_port == in->local_port && pair == i->in.is_pair &&
+	       (!pair || (sy_addr_equal(&s[1].client, &in[1].client) &&
+	                  s[1].client_port == in[1].client_port));
 }
 
 static enum sync_result put_checked(struct incoming *i)
@@ -256,22 +311,27 @@ static enum sync_result put_checked(struct incoming *i)
 	const uint32_t by_server =
 	        i->server.proto ? tuple_find(i, &i->server, SESSION_SERVER) : by_client;
 	uint32_t record = by_client;
-	if (by_client != SESSION_NONE && by_client == by_server &&
-	    session_is_pair(i->t, record) == i->in.is_pair) {
+	if (by_client != SESSION_NONE && by_client == by_server && is_same(i, record)) {
 		uint8_t *mark = session_mark_at(b, slot, record);
-		if ((*mark & SYNC_OWNER) != i->node) {
-			if (!(*mark & SYNC_OWNER) && is_master(i->p))
-				return session_defend(i, record);
-			session_give(i, record);
+		if (!(*mark & SYNC_OWNER) && !gives(i)) {
+			if (is_master(i->p))
+				session_defend(i, record);
+			return refuse(i, PEERS_REFUSED_OWN);
 		}
+		if ((*mark & SYNC_OWNER) != i->node)
+			sync_node_give(b->sync, slot, record, (uint8_t)i->node);
 		session_update(i, record);
 		return mark_keep(mark);
 	}
 	if (!rival_end(i, by_client) || (by_server != by_client && !rival_end(i, by_server)))
 		return refuse(i, PEERS_REFUSED_OWN);
 	record = session_add(i);
-	if (record == SESSION_NONE)
+	if (record == SESSION_NONE) {
+		i->p->full_at[slot] = session_capacity(i->t);
+		__atomic_store_n(&i->t->refused, i->t->refused + 1,
+		                 __ATOMIC_RELAXED); /* it grows */
 		return refuse(i, PEERS_REFUSED_FULL);
+	}
 	if (is_master(i->p))
 		return session_serve(i, record);
 	*session_mark_at(b, slot, record) = (uint8_t)(i->node | SYNC_KEPT);
@@ -284,7 +344,7 @@ static enum sync_result session_put(struct incoming *i)
 	struct session *s = i->in.hot;
 	const struct endpoint *e = &b->endpoint[s->server];
 	s[1].state = i->in.is_pair ? SESSION_PAIR_RECORD : SESSION_FREE;
-	if (!session_fits(b, s, i->in.cold) ||
+	if (is_one_packet(i) || !session_fits(b, s, i->in.cold) ||
 	    sy_slot_of(&s->client, s->client_port) != i->t->slot ||
 	    (i->server.proto && sy_slot_of(&i->server.dst, i->server.dport) != i->t->slot))
 		return refuse(i, PEERS_REFUSED_ODD);
@@ -309,6 +369,8 @@ static enum sync_result session_apply(struct incoming *i, const uint8_t *entry, 
 			return SYNC_MISSING;
 		return refuse(i, own == NAMES_NONE ? PEERS_REFUSED_SERVER : PEERS_REFUSED_LOCAL);
 	}
+	if (i->p->b->endpoint[own].proto == SY_PROTO_TCP)
+		i->in.hot[0].flags &= (uint8_t)~SESSION_WATCHED;
 	i->in.hot[0].server = own & 0xffffff;
 	i->in.hot[0].local = (uint8_t)local;
 	tuples_set(i);
@@ -330,7 +392,9 @@ static enum sync_result sink_apply(void *context, unsigned node, unsigned slot,
 		return names_apply(&p->names, node, entry, hash);
 	struct incoming i = {
 	        .p = p, .w = peers_worker_of(p, slot), .t = p->b->table[slot], .node = node};
-	return session_apply(&i, entry, hash);
+	const enum sync_result result = session_apply(&i, entry, hash);
+	/* a put of a session that the log has put before: it is counted */
+	return result == SYNC_REFUSED && i.in.known ? SYNC_MISSING : result;
 }
 
 /* ---- copies, sums, claims -------------------------------------------------------------------- */
@@ -343,7 +407,7 @@ static void sink_copy_begin(void *context, unsigned node, unsigned slot)
 		return;
 	}
 	uint8_t *mark = session_mark_at(p->b, slot, 0);
-	for (uint32_t i = 0; i < session_capacity(p->b->table[slot]); i++)
+	for (uint32_t i = 0; i < p->b->table[slot]->top; i++)
 		if ((mark[i] & SYNC_OWNER) == node)
 			mark[i] &= (uint8_t)~SYNC_KEPT;
 }
@@ -356,7 +420,7 @@ static void sink_copy_end(void *context, unsigned node, unsigned slot)
 		return;
 	}
 	const uint8_t *mark = session_mark_at(p->b, slot, 0);
-	for (uint32_t i = 0; i < session_capacity(p->b->table[slot]); i++)
+	for (uint32_t i = 0; i < p->b->table[slot]->top; i++)
 		if ((mark[i] & (SYNC_OWNER | SYNC_KEPT)) == node)
 			session_end(peers_worker_of(p, slot), p->b->table[slot], i);
 }
@@ -378,7 +442,7 @@ struct sync_sum peers_stored(void *peers, uint8_t node, unsigned slot)
 	if (slot == SYNC_DICTIONARY)
 		return names_stored(&p->names, node);
 	uint8_t *mark = session_mark_at(p->b, slot, 0);
-	for (uint32_t i = 0; i < session_capacity(p->b->table[slot]); i++) {
+	for (uint32_t i = 0; i < p->b->table[slot]->top; i++) {
 		if ((mark[i] & SYNC_OWNER) != node)
 			continue;
 		mark[i] |= SYNC_KEPT;
@@ -394,7 +458,7 @@ void peers_claim(struct sy_worker *w, unsigned slot)
 	const struct session_table *t = b->table[slot];
 	uint8_t *mark = session_mark_at(b, slot, 0);
 	sync_node_claim(b->sync, slot);
-	for (uint32_t i = 0; i < session_capacity(t); i++) {
+	for (uint32_t i = 0; i < t->top; i++) {
 		if (!(mark[i] & SYNC_OWNER))
 			continue;
 		mark[i] = 0;

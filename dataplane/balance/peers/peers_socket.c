@@ -96,7 +96,7 @@ void peers_sockets_close(struct peers *p)
 	}
 }
 
-bool peers_receive(struct peers *p, struct sy_worker *w)
+bool peers_receive(struct peers *p, struct sy_worker *w, bool *more)
 {
 	uint8_t datagram[SYNC_DATAGRAM + 1]; /* a longer one is cut, and refused by its length */
 	const int fd = p->worker[w->id].fd;
@@ -106,6 +106,7 @@ bool peers_receive(struct peers *p, struct sy_worker *w)
 	for (ssize_t len; n < RECEIVE_MOST && (len = recv(fd, datagram, sizeof(datagram), 0)) >= 0;
 	     n++)
 		sync_lane_receive(p->node, w->id, datagram, (size_t)len, w->now_ns);
+	*more |= n == RECEIVE_MOST;
 	return n > 0;
 }
 

@@ -36,7 +36,11 @@ uint64_t peers_identity(const struct peers *p, const struct names_server *server
 		t.dst = server->vip;
 		t.dport = one_port && server->vport ? server->vport : cold->vport;
 	}
-	return sy_hash_tuple(&p->key, &t);
+	const uint64_t hash = sy_hash_tuple(&p->key, &t);
+	if (peers_is_by_local(server->mode) || server->mode == MODE_SNAT)
+		return hash;
+	/* the client may have had another server by this tuple */
+	return sy_hash_mix(hash ^ server->addr.d[0], server->addr.d[1] ^ p->key.k[0]);
 }
 
 static const struct sy_addr *local_of(const struct sy_balance *b, const struct session *s)
@@ -114,13 +118,15 @@ static bool source_describe(void *context, unsigned slot, uint32_t record, bool 
 	            known))
 		return false;
 	describe(p, slot, record, &session);
+	session.known = known;
+	session.from_master = SY_READ(p->role) == SYNC_ROLE_MASTER;
 	*hash = peers_identity_at(p, slot, record);
 	sync_session_write(&session, known && !session.is_pair ? SYNC_CHANGE : SYNC_PUT,
 	                   peers_is_by_local(e->mode), entry);
 	return true;
 }
 
-static void source_describe_end(void *context, unsigned slot, uint32_t record,
+static void source_describe_end(void *context, unsigned slot, uint32_t record, bool given,
                                 uint8_t entry[static SYNC_ENTRY], uint64_t *hash)
 {
 	struct peers *p = context;
@@ -130,6 +136,7 @@ static void source_describe_end(void *context, unsigned slot, uint32_t record,
 		return;
 	}
 	describe(p, slot, record, &session);
+	session.given = given;
 	*hash = peers_identity_at(p, slot, record);
 	sync_session_write(&session, SYNC_DELETE,
 	                   peers_is_by_local(p->b->endpoint[session.hot[0].server].mode), entry);
@@ -145,7 +152,8 @@ static uint32_t source_next(void *context, unsigned slot, uint32_t record)
 static uint8_t *source_marks(void *context, unsigned slot, uint8_t peer, uint32_t *count)
 {
 	struct peers *p = context;
-	*count = slot == SYNC_DICTIONARY ? p->names.count : session_capacity(p->b->table[slot]);
+	/* above the table's top no record was ever used */
+	*count = slot == SYNC_DICTIONARY ? p->names.count : p->b->table[slot]->top;
 	return slot == SYNC_DICTIONARY ? p->names.peer[peer]->mark : session_mark_at(p->b, slot, 0);
 }
 

@@ -26,7 +26,7 @@ void sync_log_renumber(struct sync_log *log)
 	log->generation++;
 	log->rewound = false;
 	log->timeouts = 0;
-	log->sum_ns = 0; /* at once: the peer may have lost what it had */
+	log->sum_ns = 0; /* send one now: the peer may have lost what it had */
 }
 
 void sync_log_restart(struct sync_log *log, const struct sync_source *source)
@@ -58,28 +58,31 @@ void sync_log_change(struct sync_log *log, const struct sync_source *source, uin
 		log->overflowed = true;
 }
 
-/* A copy deletes what it does not put: it follows where the window has no space. */
+/* If the window has no space, a full copy follows: the receiver removes what the copy does not put.
+ */
 static void deletion_enter(struct sync_log *log, const struct sync_source *source, uint8_t *mark,
-                           uint32_t record)
+                           uint32_t record, bool given)
 {
 	uint8_t entry[SYNC_ENTRY];
 	uint64_t hash;
 
-	source->describe_end(source->context, log->slot, record, entry, &hash);
+	source->describe_end(source->context, log->slot, record, given, entry, &hash);
 	sync_sum_subtract(&log->sum, hash);
 	*mark &= (uint8_t)~SYNC_KNOWN;
 	if (!sync_window_add(&log->window, entry))
 		log->copy = SYNC_COPY_DUE;
 }
 
-void sync_log_end(struct sync_log *log, const struct sync_source *source, uint32_t record)
+void sync_log_end(struct sync_log *log, const struct sync_source *source, uint32_t record,
+                  bool given)
 {
 	uint32_t count;
 	uint8_t *mark = log_marks(log, source, &count) + record;
 
 	if (*mark & SYNC_KNOWN)
-		deletion_enter(log, source, mark, record);
-	*mark = 0; /* its number may be queued: the mark decides */
+		deletion_enter(log, source, mark, record, given);
+	*mark = 0; /* its number may be queued still: queue_enter() skips it, as its mark is clear
+	            */
 }
 
 /* Returns false if the window has no space for it. */
@@ -99,7 +102,7 @@ static bool record_enter(struct sync_log *log, const struct sync_source *source,
 		*mark |= SYNC_KNOWN;
 		sync_window_add(&log->window, entry);
 	} else if (known) {
-		deletion_enter(log, source, mark, record);
+		deletion_enter(log, source, mark, record, false);
 	}
 	return true;
 }
@@ -127,7 +130,7 @@ static bool scan_enter(struct sync_log *log, const struct sync_source *source, u
 {
 	if (!log->scans && log->overflowed) {
 		log->scans = true;
-		log->overflowed = false; /* what it passes may change again */
+		log->overflowed = false; /* records that it has passed may change again */
 		log->scan_at = 0;
 	}
 	if (log->scans) {

@@ -32,8 +32,9 @@ struct sync_source {
 	 * stores the hash of its identity. Returns false if it is not to be replicated (yet). */
 	bool (*describe)(void *context, unsigned slot, uint32_t record, bool known,
 	                 uint8_t entry[static SYNC_ENTRY], uint64_t *hash);
-	/* Writes its deletion, while the record is still there. */
-	void (*describe_end)(void *context, unsigned slot, uint32_t record,
+	/* Writes its deletion, while the record is still there. given: the record stays, as a
+	 * replica of the peer, which is to serve it. */
+	void (*describe_end)(void *context, unsigned slot, uint32_t record, bool given,
 	                     uint8_t entry[static SYNC_ENTRY], uint64_t *hash);
 	/* The first live record from `record` on, or SYNC_NO_RECORD. */
 	uint32_t (*next)(void *context, unsigned slot, uint32_t record);
@@ -81,8 +82,9 @@ void sync_log_restart(struct sync_log *log, const struct sync_source *source);
 /* The record's state has changed; call it before its next change, or later. */
 void sync_log_change(struct sync_log *log, const struct sync_source *source, uint32_t record);
 
-/* The record is about to be removed. */
-void sync_log_end(struct sync_log *log, const struct sync_source *source, uint32_t record);
+/* The record is about to be removed, or given to the peer. */
+void sync_log_end(struct sync_log *log, const struct sync_source *source, uint32_t record,
+                  bool given);
 
 /* Has something to enter into the window, or to send from it. */
 bool sync_log_is_due(const struct sync_log *log);

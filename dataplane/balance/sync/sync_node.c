@@ -513,13 +513,13 @@ static void replica_end(struct sync_node *n, unsigned slot, uint32_t record, uin
 	uint64_t hash;
 
 	if (of && *mark & SYNC_KEPT) {
-		source->describe_end(source->context, slot, record, entry, &hash);
+		source->describe_end(source->context, slot, record, false, entry, &hash);
 		sync_sum_subtract(&of[slot].here, hash);
 	}
 	*mark = 0;
 }
 
-void sync_node_end(struct sync_node *n, unsigned slot, uint32_t record)
+static void record_end(struct sync_node *n, unsigned slot, uint32_t record, bool given)
 {
 	uint8_t *mark = mark_of(n, slot, record);
 
@@ -527,8 +527,19 @@ void sync_node_end(struct sync_node *n, unsigned slot, uint32_t record)
 		replica_end(n, slot, record, mark);
 		return;
 	}
-	sync_log_end(&n->log[slot], &n->options.source, record);
+	sync_log_end(&n->log[slot], &n->options.source, record, given);
 	slot_set_due(n, slot);
+}
+
+void sync_node_end(struct sync_node *n, unsigned slot, uint32_t record)
+{
+	record_end(n, slot, record, false);
+}
+
+void sync_node_give(struct sync_node *n, unsigned slot, uint32_t record, uint8_t node)
+{
+	record_end(n, slot, record, true);
+	*mark_of(n, slot, record) = node;
 }
 
 /* For their former owner they are objects that this node does not keep for it. */
@@ -544,21 +555,25 @@ void sync_node_claim(struct sync_node *n, unsigned slot)
 	}
 }
 
-void sync_node_ask(struct sync_node *n, unsigned worker, bool refused_only)
+void sync_node_ask_slot(struct sync_node *n, unsigned worker, unsigned slot, bool refused_only)
 {
 	struct sync_lane *lane = &n->lane[worker];
 
 	for (uint8_t node = 1; node < SYNC_NODES; node++) {
-		for (unsigned slot = 0; n->replica[node] && slot < SY_SLOTS; slot++) {
-			const struct sync_replica *r = &n->replica[node][slot];
-			if (!r->expected || (refused_only && !r->refused.count) ||
-			    n->options.owner(n->options.context, slot) != worker)
-				continue;
-			lane->answers[node].applied[slot / 64] |= UINT64_C(1) << slot % 64;
-			lane->answers[node].copy[slot / 64] |= UINT64_C(1) << slot % 64;
-			lane->answers_due |= 1u << node;
-		}
+		const struct sync_replica *r = n->replica[node] ? &n->replica[node][slot] : NULL;
+		if (!r || !r->expected || (refused_only && !r->refused.count))
+			continue;
+		lane->answers[node].applied[slot / 64] |= UINT64_C(1) << slot % 64;
+		lane->answers[node].copy[slot / 64] |= UINT64_C(1) << slot % 64;
+		lane->answers_due |= 1u << node;
 	}
+}
+
+void sync_node_ask(struct sync_node *n, unsigned worker, bool refused_only)
+{
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		if (n->options.owner(n->options.context, slot) == worker)
+			sync_node_ask_slot(n, worker, slot, refused_only);
 }
 
 void sync_node_set_role(struct sync_node *n, enum sync_role role)

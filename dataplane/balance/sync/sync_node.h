@@ -83,11 +83,16 @@ uint64_t sync_lane_poll(struct sync_node *n, unsigned worker, uint64_t now_ns);
  * replica is not sent: its owner sends its own. */
 void sync_node_change(struct sync_node *n, unsigned slot, uint32_t record);
 void sync_node_end(struct sync_node *n, unsigned slot, uint32_t record);
+/* The record stays, as the node's replica: it has put it, and is to serve it. If that node has
+ * given it to this one meanwhile, it takes it back. */
+void sync_node_give(struct sync_node *n, unsigned slot, uint32_t record, uint8_t node);
 
 /* Called by the owner of the slot, which is about to make all replicas in it its own objects. */
 void sync_node_claim(struct sync_node *n, unsigned slot);
 /* Asks all peers for copies of the worker's slots: of those in which a put was refused, or all. */
 void sync_node_ask(struct sync_node *n, unsigned worker, bool refused_only);
+/* The same for one slot, of which the worker is the owner. */
+void sync_node_ask_slot(struct sync_node *n, unsigned worker, unsigned slot, bool refused_only);
 
 /* Worker 0 tells the peers. Control thread. */
 void sync_node_set_role(struct sync_node *n, enum sync_role role);

@@ -97,6 +97,9 @@ bool sync_hello_receive(struct sync_peer *peer, const struct sync_self *self, ui
 	peer->role = hello->role;
 	peer->sessions = hello->sessions;
 	memcpy(peer->name, hello->name, sizeof(peer->name) - 1);
+	for (unsigned i = 0; i < SYNC_NAME - 1; i++) /* reports are UTF-8 */
+		if (peer->name[i] && (peer->name[i] < 0x20 || peer->name[i] > 0x7e))
+			peer->name[i] = '?';
 	if (hello->echo_ns && now_ns - hello->echo_ns >= hello->delay_ns)
 		rtt_note(peer, now_ns - hello->echo_ns - hello->delay_ns);
 	if (other) {

@@ -3,8 +3,10 @@
 
 void sync_replica_begin(struct sync_replica *r, uint32_t generation, const struct sync_sum *here)
 {
-	*r = (struct sync_replica){
-	        .expected = 1, .generation = generation, .here = *here, .faults = r->faults};
+	*r = (struct sync_replica){.expected = 1,
+	                           .generation = generation,
+	                           .here = *here,
+	                           .mismatches = r->mismatches};
 }
 
 static enum sync_result object_apply(struct sync_replica *r, const struct sync_sink *sink,
@@ -35,7 +37,7 @@ static bool sum_compare(struct sync_replica *r, const uint8_t *entry, uint64_t n
 	const struct sync_sum known = {r->here.hash + r->refused.hash,
 	                               r->here.count + r->refused.count};
 	if (!sync_sum_equal(&sent, &known)) {
-		r->faults++;
+		r->mismatches++;
 		r->verified = false;
 		return false;
 	}
@@ -57,13 +59,13 @@ static enum sync_result entry_apply(struct sync_replica *r, const struct sync_si
 		return object_apply(r, sink, node, slot, entry);
 	case SYNC_COPY_BEGIN:
 		r->here = r->refused = (struct sync_sum){0};
-		r->copies = true;
+		r->copying = true;
 		sink->copy_begin(sink->context, node, slot);
 		return SYNC_DONE;
 	case SYNC_COPY_END:
-		if (r->copies)
+		if (r->copying)
 			sink->copy_end(sink->context, node, slot);
-		r->copies = false;
+		r->copying = false;
 		return SYNC_DONE;
 	case SYNC_SUM:
 		if (head->len < sizeof(struct sync_sum_entry))
@@ -96,5 +98,5 @@ enum sync_reply sync_replica_apply(struct sync_replica *r, const struct sync_sin
 			return SYNC_REPLY_NONE;
 		r->expected++;
 	}
-	return differs && !r->copies ? SYNC_REPLY_COPY : SYNC_REPLY_APPLIED;
+	return differs && !r->copying ? SYNC_REPLY_COPY : SYNC_REPLY_APPLIED;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One slot's log, as the node reads it that keeps the replicas
+ * Receiver of one slot's log, at the node that keeps the replicas
  * (docs/design/0068-session-sync.md). Entries are applied in the order of their numbers; what comes
  * too early or twice is ignored.
  *
@@ -14,10 +14,10 @@
 
 enum sync_result {
 	SYNC_DONE,    /* an object that was known, or a deletion */
-	SYNC_NEW,     /* an object that was not counted */
+	SYNC_NEW,     /* an object that was not in the sum of what is here */
 	SYNC_MISSING, /* a change or a deletion of an object that is not here */
 	SYNC_REFUSED, /* a put that cannot be stored; the sink counts why */
-	SYNC_LATER,   /* it names an id that the dictionary has not explained yet */
+	SYNC_LATER,   /* it names an id whose dictionary entry has not arrived */
 	SYNC_INVALID,
 };
 
@@ -28,9 +28,9 @@ struct sync_sink {
 	 * object was not counted. */
 	enum sync_result (*apply)(void *context, unsigned node, unsigned slot, const uint8_t *entry,
 	                          uint64_t *hash);
-	/* No object of the node in this slot is counted any more. */
+	/* A full copy begins: no object of the node in this slot is confirmed any more. */
 	void (*copy_begin)(void *context, unsigned node, unsigned slot);
-	/* Removes those that were not put since. */
+	/* Removes those that the copy has not put. */
 	void (*copy_end)(void *context, unsigned node, unsigned slot);
 };
 
@@ -40,21 +40,21 @@ struct sync_replica {
 	uint32_t epoch;          /* of the peer's incarnation; sync_node.c sets it */
 	struct sync_sum here;    /* objects that are stored and counted */
 	struct sync_sum refused; /* and those that could not be stored */
-	bool copies;             /* a copy has begun and not ended */
+	bool copying;            /* a copy has begun and not ended */
 	bool verified;           /* the last sum was equal */
-	uint64_t faults;         /* sums that were not */
-	uint64_t verified_ns;    /* the last one that was */
+	uint64_t mismatches;     /* sums that differed */
+	uint64_t verified_ns;    /* time of the last equal sum */
 };
 
 /* How to answer a part. */
 enum sync_reply {
 	SYNC_REPLY_APPLIED,
 	SYNC_REPLY_GAP,
-	SYNC_REPLY_COPY, /* and what was applied */
+	SYNC_REPLY_COPY, /* applied, but the sums differ: asks for a full copy */
 	SYNC_REPLY_NONE, /* invalid: nothing more is applied of it */
 };
 
-/* A generation of the log begins. `here`: what is stored of its objects, all of it counted. */
+/* A generation of the log begins. `here`: the sum of its objects that are stored already. */
 void sync_replica_begin(struct sync_replica *r, uint32_t generation, const struct sync_sum *here);
 
 /* Applies a part of kind SYNC_ENTRIES, of this generation. */

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sync_session.h"
 
-enum { FORM_CLIENT = 1, FORM_CLIENT_V6 = 2, FORM_PAIR = 4 };
+enum {
+	FORM_CLIENT = 1,
+	FORM_CLIENT_V6 = 2,
+	FORM_PAIR = 4,
+	FORM_GIVEN = 8,
+	FORM_KNOWN = 16,
+	FORM_MASTER = 32
+};
 
 struct __attribute__((packed)) identity {
 	struct sync_entry_head head;
@@ -79,7 +86,8 @@ void sync_session_write(const struct sync_session *s, enum sync_entry_kind kind,
 	struct identity id = {
 	        .head = {.kind = (uint8_t)kind},
 	        .form = (uint8_t)((client ? FORM_CLIENT : 0) | (v6 ? FORM_CLIENT_V6 : 0) |
-	                          (pair ? FORM_PAIR : 0)),
+	                          (pair ? FORM_PAIR : 0) | (s->given ? FORM_GIVEN : 0) |
+	                          (s->known ? FORM_KNOWN : 0) | (s->from_master ? FORM_MASTER : 0)),
 	        .local = hot->local,
 	        .server = {hot->server & 0xff, hot->server >> 8 & 0xff, hot->server >> 16},
 	        .meaning = s->meaning,
@@ -170,6 +178,9 @@ bool sync_session_read(const uint8_t *entry, struct sync_session *out)
 	out->hot[0].local_port = id.local_port;
 	out->cold[0].vport = id.vport;
 	out->has_client = id.form & FORM_CLIENT;
+	out->given = id.form & FORM_GIVEN;
+	out->known = id.form & FORM_KNOWN;
+	out->from_master = id.form & FORM_MASTER;
 	if (out->has_client)
 		get_client(&r, id.form & FORM_CLIENT_V6, &out->hot[0].client);
 	if (id.head.kind != SYNC_DELETE)

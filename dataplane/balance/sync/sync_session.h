@@ -27,6 +27,10 @@ struct sync_session {
 	uint32_t age_s;   /* of a put: since its creation; cold.created is not set */
 	bool is_pair;     /* the second records are set */
 	bool has_client;
+	bool given;       /* of a deletion: the receiver is to serve the session again, if it is its
+	                     sender's replica */
+	bool known;       /* of a put: the log has one of it already */
+	bool from_master; /* its sender was the master */
 };
 
 /* Writes the entry. by_local: server and local port identify the session. */

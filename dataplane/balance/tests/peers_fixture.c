@@ -34,7 +34,7 @@ static void queue_add(struct datagram *queue, unsigned *count, unsigned worker,
 }
 
 int __wrap_peers_sockets_open(struct peers *p, struct sy_error *err);
-bool __wrap_peers_receive(struct peers *p, struct sy_worker *w);
+bool __wrap_peers_receive(struct peers *p, struct sy_worker *w, bool *more);
 void __wrap_peers_send(void *peers, unsigned worker, uint8_t node, const uint8_t *bytes,
                        size_t len);
 
@@ -46,9 +46,10 @@ int __wrap_peers_sockets_open(struct peers *p, struct sy_error *err)
 }
 
 /* A sender's worker decides which one receives, as in peers_socket.c. */
-bool __wrap_peers_receive(struct peers *p, struct sy_worker *w)
+bool __wrap_peers_receive(struct peers *p, struct sy_worker *w, bool *more)
 {
 	unsigned kept = 0, count = for_harness;
+	*more = false;
 	for (unsigned i = 0; i < count; i++) {
 		struct datagram *d = &to_harness[i];
 		if (d->worker % p->b->workers == w->id)
@@ -242,19 +243,23 @@ static bool describe(void *context, unsigned slot, uint32_t record, bool known,
 	}
 	const struct mirror_session *s = &m->session[slot * MIRROR_SLOT + record];
 	*hash = s->hash;
+	struct sync_session put = s->session;
+	put.from_master = put.known = false;
 	if (s->used)
-		sync_session_write(&s->session, SYNC_PUT, is_by_local(m, &s->session), entry);
+		sync_session_write(&put, SYNC_PUT, is_by_local(m, &put), entry);
 	return s->used;
 }
 
-static void describe_end(void *context, unsigned slot, uint32_t record,
+static void describe_end(void *context, unsigned slot, uint32_t record, bool given,
                          uint8_t entry[static SYNC_ENTRY], uint64_t *hash)
 {
 	struct mirror *m = context;
 	const struct mirror_session *s = &m->session[slot * MIRROR_SLOT + record];
 	assert_true(slot != SYNC_DICTIONARY);
+	struct sync_session end = s->session;
+	end.given = given;
 	*hash = s->hash;
-	sync_session_write(&s->session, SYNC_DELETE, is_by_local(m, &s->session), entry);
+	sync_session_write(&end, SYNC_DELETE, is_by_local(m, &s->session), entry);
 }
 
 static uint32_t next(void *context, unsigned slot, uint32_t record)
@@ -282,6 +287,15 @@ void mirror_offer(struct mirror *m)
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
 		for (uint32_t i = 0; (i = next(m, slot, i)) != SYNC_NO_RECORD; i++)
 			sync_node_change(m->node, slot, i);
+}
+
+void mirror_give_all(struct mirror *m)
+{
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		for (uint32_t i = 0; (i = next(m, slot, i)) != SYNC_NO_RECORD; i++) {
+			sync_node_give(m->node, slot, i, 3 - m->number);
+			m->session[slot * MIRROR_SLOT + i].used = false;
+		}
 }
 
 void mirror_end_all(struct mirror *m)

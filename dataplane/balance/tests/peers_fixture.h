@@ -46,6 +46,8 @@ void mirror_run(struct mirror *m, unsigned ms);
 unsigned mirror_count(const struct mirror *m);
 /* Have both what the other one offers, or refused it? */
 bool mirror_is_complete(const struct mirror *m);
+/* It gives all of its sessions to the harness. */
+void mirror_give_all(struct mirror *m);
 /* All of its sessions end. */
 void mirror_end_all(struct mirror *m);
 /* Offers all of its sessions to the harness. */

@@ -214,6 +214,78 @@ static void test_a_master_serves_what_a_peer_offers(void **state)
 	mirror_free(&m);
 }
 
+/* Sessions that both nodes have for their own, and the harness is a backup. Returns how many puts
+ * it has refused as such. */
+static uint64_t open_at_both(struct flows *f, struct mirror *m, struct flow flow[FLOWS],
+                             uint8_t node)
+{
+	become(f, node, 1, MASTER);
+	mirror_open(m, f, 3 - node);
+	open_all(f, flow);
+	settle(m);
+	peers_set_role(f->harness.b, BACKUP);
+	const uint64_t before = refused(f, PEERS_REFUSED_OWN);
+	mirror_offer(m);
+	mirror_run(m, 1000);
+	return refused(f, PEERS_REFUSED_OWN) - before;
+}
+
+/* Of two backups, the one with the lower number keeps what both have. */
+static void test_two_backups_keep_a_session_once(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	struct mirror m = {0};
+	assert_true(open_at_both(f, &m, flow, 1) >= FLOWS);
+	mirror_end_all(&m);
+	mirror_run(&m, 1000);
+	peers_set_role(f->harness.b, MASTER);
+	check_all(f, flow);
+	mirror_free(&m);
+}
+
+/* Each node gives the session to the other one, as roles changed meanwhile: none ends. */
+static void test_a_session_that_both_give_stays(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	struct mirror m = {0};
+	assert_int_equal(open_at_both(f, &m, flow, 2), 0);
+	mirror_give_all(&m);
+	mirror_run(&m, 1000);
+	assert_int_equal(m.declined, FLOWS); /* offered again */
+	peers_set_role(f->harness.b, MASTER);
+	check_all(f, flow);
+	mirror_free(&m);
+}
+
+/* Sessions of a removed server end later than its configuration: their ends have to be understood.
+ */
+static void test_a_removed_server_stops_no_log(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	struct mirror m = {0};
+	struct changes c = {0};
+	uint32_t generation[SY_SLOTS];
+	become(f, 1, 1, MASTER);
+	mirror_open(&m, f, 2);
+	open_all(f, flow);
+	settle(&m);
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		generation[slot] = sync_node_log(f->harness.b->sync, slot)->generation;
+	for (unsigned s = 0; s < FLOW_SERVICES; s++)
+		delete_server(&c, &f->service[s], &f->server[s][0], s % 2 ? 5353 : 8080);
+	flows_commit(f, &c);
+	mirror_run(&m, 30 * 1000);
+	settle(&m);
+	assert_int_equal(mirror_count(&m), FLOWS / 2);
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		assert_int_equal(sync_node_log(f->harness.b->sync, slot)->generation,
+		                 generation[slot]);
+	mirror_free(&m);
+}
+
 /* ---- other modes ----------------------------------------------------------------------------- */
 
 static const char *const host_text[2][2] = {{"10.3.0.1", "2001:db8:d::1"},
@@ -366,6 +438,12 @@ int main(void)
 	                                        flows_setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_a_master_serves_what_a_peer_offers,
 	                                        flows_setup, teardown),
+	        cmocka_unit_test_setup_teardown(test_two_backups_keep_a_session_once, flows_setup,
+	                                        teardown),
+	        cmocka_unit_test_setup_teardown(test_a_session_that_both_give_stays, flows_setup,
+	                                        teardown),
+	        cmocka_unit_test_setup_teardown(test_a_removed_server_stops_no_log, flows_setup,
+	                                        teardown),
 	        cmocka_unit_test_setup_teardown(test_sessions_of_all_modes_continue, flows_setup,
 	                                        teardown),
 	};

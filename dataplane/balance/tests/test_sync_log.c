@@ -75,9 +75,10 @@ static bool describe(void *context, unsigned slot, uint32_t record, bool known, 
 	return true;
 }
 
-static void describe_end(void *context, unsigned slot, uint32_t record, uint8_t *entry,
+static void describe_end(void *context, unsigned slot, uint32_t record, bool given, uint8_t *entry,
                          uint64_t *hash)
 {
+	(void)given;
 	object_write(entry, SYNC_DELETE, &world.object[slot][record], hash);
 }
 
@@ -105,7 +106,7 @@ static void object_step(void)
 	uint32_t id = 1 + random_below(IDS - 1);
 
 	if (o->id && chance(30)) {
-		sync_log_end(&world.log[slot], &source, record);
+		sync_log_end(&world.log[slot], &source, record, false);
 		*o = (struct object){0};
 	} else if (o->id) {
 		o->value++;
@@ -346,10 +347,10 @@ static void sums_prove(uint64_t seed)
 
 	quiet_steps(400);
 	for (unsigned slot = 0; slot < SLOTS; slot++)
-		faults[slot] = world.replica[slot].faults;
+		faults[slot] = world.replica[slot].mismatches;
 	quiet_steps(200);
 	for (unsigned slot = 0; slot < SLOTS; slot++)
-		if (world.replica[slot].faults != faults[slot] || !world.replica[slot].verified)
+		if (world.replica[slot].mismatches != faults[slot] || !world.replica[slot].verified)
 			fail_msg("seed %llu: slot %u: a sum differs", (unsigned long long)seed,
 			         slot);
 	settle(seed);
