@@ -47,7 +47,7 @@ def test_sessions_survive_every_replacement(stage, way):
             kept = found["results"].pop("kept")
             assert kept >= len(talk)
             assert not any(found["results"].values()), found
-            assert f"{kept} sessions of " in stage.steelyard.cli("get", "status")
+            assert f"{kept} sessions from " in stage.steelyard.cli("get", "status")
         assert stage.steelyard.session_count() >= len(talk)
         pid = stage.steelyard.get("status")["forwarder"]["pid"]
         assert pid == stage.steelyard.forwarder.pid
