@@ -81,7 +81,7 @@ void address_host(struct sy_runtime *rt, const struct sy_addr *addr, bool on)
 	}
 }
 
-/* ---- inherit: nothing changes before the predecessor has released it ------------------------- */
+/* ---- inherit: changes are deferred until the predecessor has released the addresses ---------- */
 
 static int source_remember(struct sy_runtime *rt, const struct sy_source *source,
                            struct sy_error *err)
@@ -157,7 +157,7 @@ int sy_runtime_claim(struct sy_runtime *rt, struct sy_error *err)
 	return first;
 }
 
-/* ---- taking and releasing -------------------------------------------------------------------- */
+/* ---- claiming and releasing ------------------------------------------------------------------ */
 
 bool address_is_connected(const struct sy_runtime *rt, const struct sy_addr *addr, int ifindex)
 {
@@ -176,7 +176,7 @@ int sy_address_claim(struct sy_runtime *rt, const struct sy_addr *addr, struct s
 	return probe_begin(rt, addr) ? 0 : address_claim(rt, addr, err);
 }
 
-int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err)
+int sy_address_claim_now(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err)
 {
 	if (rt->remembering)
 		return source_remember(rt, &(struct sy_source){.addr = *addr}, err);
@@ -197,7 +197,7 @@ int address_claim(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_e
 	if (!rc)
 		return 0;
 	sy_address_release(rt, addr);
-	return sy_fail(err, -rc, "address %s cannot be steered: %s", sy_addr_format(addr, text),
+	return sy_fail(err, -rc, "XDP cannot redirect address %s: %s", sy_addr_format(addr, text),
 	               strerror(-rc));
 }
 
@@ -210,11 +210,11 @@ void sy_address_release(struct sy_runtime *rt, const struct sy_addr *addr)
 	}
 	announce_forget(rt, addr);
 	probe_forget(rt, addr);
-	/* Remove the claim first: while the address is still steered, the kernel sees none of its
-	 * packets. */
+	/* Remove the claim first: while XDP still redirects the address, the kernel receives none
+	 * of its packets. */
 	int rc = rt->claims ? sy_claims_remove(rt->claims, addr) : 0;
 	if (rc)
-		sy_log(SY_LOG_WARN, "runtime", "address %s cannot be given back to the kernel: %s",
+		sy_log(SY_LOG_WARN, "runtime", "address %s cannot be released to the kernel: %s",
 		       sy_addr_format(addr, text), strerror(-rc));
 	address_steer(rt, addr, false);
 }
@@ -246,7 +246,7 @@ int sy_source_divert(struct sy_runtime *rt, const struct sy_source *source, stru
 	if (rt->remembering)
 		return source_remember(rt, source, err);
 	int rc = source_steer(rt, source, true);
-	return rc ? sy_fail(err, -rc, "what %s%s sends cannot be steered: %s",
+	return rc ? sy_fail(err, -rc, "XDP cannot redirect packets from %s%s: %s",
 	                    sy_addr_format(&source->addr, text),
 	                    source->bits ? " and its network" : "", strerror(-rc))
 	          : 0;
@@ -275,7 +275,7 @@ void sy_address_settle(struct sy_runtime *rt)
 		rc = d ? sy_director_settle(d) : 0;
 		if (rc)
 			sy_log(SY_LOG_WARN, "runtime",
-			       "port %s: addresses of an earlier process stay steered: %s",
+			       "port %s: XDP still redirects addresses of an earlier process: %s",
 			       rt->port[i]->name, strerror(-rc));
 	}
 }

@@ -144,7 +144,7 @@ static void peer_read(struct sy_control_peer *p)
 static void peer_wait(struct sy_control_peer *p)
 {
 	unsigned events = p->out_len ? EPOLLOUT : p->busy || p->ending ? 0 : EPOLLIN;
-	loop_want(p->control->rt->loop, p->fd, events);
+	loop_set_events(p->control->rt->loop, p->fd, events);
 }
 
 static void peer_serve(void *ctx)

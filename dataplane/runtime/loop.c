@@ -46,7 +46,7 @@ int loop_watch(struct loop *l, int fd, void (*fn)(void *ctx), void *ctx)
 	return 0;
 }
 
-void loop_want(struct loop *l, int fd, unsigned events)
+void loop_set_events(struct loop *l, int fd, unsigned events)
 {
 	for (struct watch *w = l->watches; w; w = w->next) {
 		if (w->fd == fd) {
@@ -88,7 +88,7 @@ static void watches_sweep(struct loop *l)
 	}
 }
 
-static void wake_consumed(void *ctx)
+static void wake_consume(void *ctx)
 {
 	struct loop *l = ctx;
 	uint64_t count;
@@ -106,7 +106,7 @@ int loop_open(struct loop **out)
 	l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	int rc = l->epoll_fd < 0 || l->wake_fd < 0 ? -errno : 0;
 	if (!rc)
-		rc = loop_watch(l, l->wake_fd, wake_consumed, l);
+		rc = loop_watch(l, l->wake_fd, wake_consume, l);
 	if (rc) {
 		loop_close(l);
 		return rc;

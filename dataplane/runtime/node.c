@@ -53,8 +53,7 @@ int sy_memory_near(const char *cores, unsigned workers, struct sy_error *err)
 		sy_log(SY_LOG_WARN, "runtime",
 		       "the workers' CPUs are on several NUMA nodes: packets, tables and buffers "
 		       "cross between them; better run one forwarder per node, each with --cores "
-		       "of "
-		       "one");
+		       "of one NUMA node");
 		return 0;
 	}
 	/* Preferred, not bound: remote memory is better than none. */

@@ -7,7 +7,7 @@
  *   source_poll()      a burst from each queue          ─┐
  *   steer_receive()    bursts from other workers        ─┼─► burst_run(): the pipeline's stages
  *   resubmitted_run()  packets that a stage resubmitted ─┘
- *   options.poll()     packets that came in other ways
+ *   options.poll()     packets from other sources
  */
 #include <errno.h>
 #include <pthread.h>
@@ -171,19 +171,19 @@ uint64_t sy_worker_lag_ns(const struct sy_worker *w)
  * quarter is left. Packets that arrived while the worker did not run do not count. */
 static bool source_is_behind(struct worker_source *s, unsigned n, uint64_t now_ns, bool stalled)
 {
-	unsigned room;
+	unsigned capacity;
 	if (n < SY_BURST) {
 		s->excused = 0;
 		sy_seen_burst(&s->seen, n, 0, now_ns);
 		return false;
 	}
-	unsigned waiting = s->port->ops->waiting(s->port, s->queue, &room);
-	unsigned most = room / 2 < BEHIND_FROM ? room / 2 : BEHIND_FROM;
-	sy_seen_burst(&s->seen, n, room ? waiting : UNCOUNTED, now_ns);
+	unsigned waiting = s->port->ops->waiting(s->port, s->queue, &capacity);
+	unsigned max = capacity / 2 < BEHIND_FROM ? capacity / 2 : BEHIND_FROM;
+	sy_seen_burst(&s->seen, n, capacity ? waiting : UNCOUNTED, now_ns);
 	if (SY_UNLIKELY(stalled || s->excused) &&
 	    worker_is_excused(&s->excused, stalled, n, waiting))
 		return false;
-	return waiting > (s->behind ? most / 2 : most);
+	return waiting > (s->behind ? max / 2 : max);
 }
 
 uint64_t sy_worker_seen_ns(const struct sy_worker *w)
@@ -225,7 +225,7 @@ static bool source_poll(struct sy_worker *w, struct worker_source *s)
 	return true;
 }
 
-/* Sends packets of workers that do not own the transmit queue. */
+/* Sends the packets that another worker has queued for this worker's transmit queue. */
 static bool transmit_ring_poll(struct sy_worker *w, unsigned from)
 {
 	struct rte_mbuf *m[SY_BURST];

@@ -121,7 +121,7 @@ struct resubmitted {
 struct sy_worker_private {
 	pthread_t thread;
 	bool running;          /* the thread exists; private to the control thread */
-	bool lent;             /* to a thread of the application: worker_lend.c */
+	bool lent;             /* run by an application thread: worker_lend.c */
 	bool rests;            /* the last poll found no work */
 	uint64_t poll_ns;      /* now_ns of the last poll */
 	uint64_t lag_ns;       /* duration of the last stall, valid until the next field's time */
@@ -179,9 +179,9 @@ struct sy_worker_private {
 /* ---- workers.c: all workers ------------------------------------------------------------------ */
 
 int workers_open(struct sy_runtime *rt, struct sy_error *err);
-/* Assigns the ports' queues to workers. */
+/* Assigns the ports' receive queues to workers. */
 int workers_bind(struct sy_runtime *rt, struct sy_error *err);
-/* Makes a worker poll a queue. Called on the worker's own thread, or before it runs. */
+/* Adds a queue to those that the worker polls. Called by the worker's thread, or before it runs. */
 int worker_source_add(struct sy_worker *w, struct port *port, unsigned queue);
 /* Adds a descriptor to a lent worker's epoll instance. Returns 0 or a negative errno. */
 int worker_watch(struct sy_worker *w, int fd);
@@ -218,9 +218,9 @@ void worker_sleep(struct sy_worker *w);
 void worker_sources_wake(struct sy_worker *w);
 /* Call before the clock is first read. */
 void worker_clock_start(struct sy_worker_private *p);
-/* One poll iteration: looks once at everything that the worker polls. Returns whether there was
- * work. Called by the worker's own thread or, in tests, by the thread that drives a worker that was
- * not started. */
+/* One poll iteration: checks each of the worker's sources once. Returns true if there was work.
+ * Called by the worker's own thread or, in tests, by the thread that drives a worker that was not
+ * started. */
 bool worker_poll(struct sy_worker *w);
 /* Did a burst of n packets, and maybe `waiting` others, arrive while the worker did not run?
  * `excused` counts those that are left. */

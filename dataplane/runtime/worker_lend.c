@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Workers on threads of the application: worker_main() in pieces. */
+/* Lent workers, which an application thread runs: the steps of worker_main() as single calls. */
 #include <sys/epoll.h>
 
 #include <sy_phase.h>
@@ -16,7 +16,7 @@ void sy_runtime_lend(struct sy_runtime *rt)
 			const struct worker_source *s = &p->source[k];
 			int fd = s->port->ops->descriptor(s->port, s->queue);
 			if (fd >= 0 && worker_watch(&rt->worker[i], fd))
-				p->must_poll = true; /* it sleeps less, and misses nothing */
+				p->must_poll = true; /* sleeps are short, so no packet is missed */
 		}
 	}
 	sy_phase_end(SY_PHASE_START);
@@ -82,8 +82,8 @@ void sy_worker_wake(struct sy_worker *w)
 	worker_wake(w);
 }
 
-/* It counts as running: the control thread must not run its calls itself, because a thread may
- * enter again at any time. Calls wait until they are withdrawn. */
+/* The worker still counts as running: the control thread must not run its calls itself, because a
+ * thread may enter again at any time. Until then, calls stay pending. */
 void sy_worker_leave(struct sy_worker *w)
 {
 	worker_end(w);

@@ -12,15 +12,15 @@
 
 #include "route.h"
 
-/* Spin time before a worker without work sleeps, in microseconds: long enough to bridge the gaps of
- * busy traffic. The max is for large segments (worker_spin_note()). On a shared CPU it sleeps at
- * once (cpu_wait.h). */
-#define SPIN_LEAST_US 30
-#define SPIN_MOST_US  120
+/* How long a worker without work polls before it sleeps, in microseconds: bridges the gaps of busy
+ * traffic. worker_spin_note() raises the time up to the maximum for large segments. On a shared CPU
+ * the worker sleeps at once (cpu_wait.h). */
+#define SPIN_MIN_US 30
+#define SPIN_MAX_US 120
 
-/* Max polls in which workers finish what they have steered to each other, in case a device keeps
- * packets. */
-#define DRAIN_MOST 100000
+/* Max polls in which workers finish packets that they have steered to each other. Bounds the loop
+ * if a device never sends its packets. */
+#define DRAIN_MAX_POLLS 100000
 
 /* ---- from opening to closing ----------------------------------------------------------------- */
 
@@ -68,8 +68,8 @@ static int worker_prepare(struct sy_runtime *rt, struct sy_worker *w, int core)
 		return -errno;
 	worker_clock_start(p);
 	worker_clock_read(w);
-	p->min_spin = rte_get_tsc_hz() / 1000000 * SPIN_LEAST_US;
-	p->max_spin = rte_get_tsc_hz() / 1000000 * SPIN_MOST_US;
+	p->min_spin = rte_get_tsc_hz() / 1000000 * SPIN_MIN_US;
+	p->max_spin = rte_get_tsc_hz() / 1000000 * SPIN_MAX_US;
 	p->spin_cycles = p->min_spin;
 	p->round_cycles = rte_get_tsc_hz() / 1000 * SY_ROUND_MS;
 	return 0;
@@ -92,7 +92,7 @@ int workers_open(struct sy_runtime *rt, struct sy_error *err)
 		rt->worker[i].app = rt->options.app;
 		rt->worker[i].slot_worker = rt->slot_worker;
 		rt->worker[i].path_mtu = rt->routes->mtu;
-		/* with more workers than CPUs, as in tests, the scheduler places them */
+		/* with more workers than CPUs, as in tests, workers are not pinned */
 		bool pinned = rt->workers <= (unsigned)cores;
 		int rc = worker_prepare(rt, &rt->worker[i], pinned ? (int)core[i] : -1);
 		if (rc)
@@ -105,7 +105,7 @@ int workers_open(struct sy_runtime *rt, struct sy_error *err)
 
 void workers_note_queues(struct sy_runtime *rt)
 {
-	bool suffice = !rt->shaping; /* the owner of a shaped port sends for all */
+	bool suffice = !rt->shaping; /* only the owner of a shaped port sends there */
 	for (unsigned i = 0; i < rt->ports; i++)
 		suffice = suffice && rt->port[i]->queues >= rt->workers;
 	for (unsigned i = 0; i < rt->workers; i++)
@@ -145,7 +145,7 @@ void workers_stop(struct sy_runtime *rt)
 {
 	for (unsigned i = 0; i < rt->workers; i++) {
 		struct sy_worker_private *p = rt->worker[i].private;
-		if (!p || !p->running || p->lent)
+		if (!p || !p->running || p->lent) /* lent: an application thread runs it */
 			continue;
 		__atomic_store_n(&p->stop, true, __ATOMIC_RELAXED);
 		worker_wake(&rt->worker[i]);
@@ -156,12 +156,12 @@ void workers_stop(struct sy_runtime *rt)
 			continue;
 		pthread_join(p->thread, NULL);
 		p->running = false;
-		posts_run(&rt->worker[i]); /* posts that the worker has left */
+		posts_run(&rt->worker[i]); /* posts that the worker has not run */
 	}
 }
 
-/* Enough polls for all packets of a receive ring and of the rings between workers. A device that
- * goes on receiving is not drained for longer. */
+/* Returns enough polls for all packets of a receive ring and of the rings between workers. Bounds
+ * draining of a device that receives continuously. */
 static unsigned drain_polls(const struct sy_runtime *rt)
 {
 	unsigned ring = 0;
@@ -185,7 +185,7 @@ void workers_drain(struct sy_runtime *rt)
 	}
 	for (unsigned i = 0; i < rt->workers; i++)
 		rt->worker[i].private->sources = 0; /* the devices are released next */
-	for (unsigned polls_left = DRAIN_MOST; work && polls_left > 0; polls_left--) {
+	for (unsigned polls_left = DRAIN_MAX_POLLS; work && polls_left > 0; polls_left--) {
 		work = false;
 		for (unsigned i = 0; i < rt->workers; i++)
 			work |= worker_poll(&rt->worker[i]);

@@ -119,7 +119,7 @@ void addresses_serve(struct sy_balance *b, bool serve)
 		early_address_changed(b, key);
 		if (!serve)
 			sy_address_release(b->rt, key);
-		else if (sy_address_take(b->rt, key, &err) < 0)
+		else if (sy_address_claim_now(b->rt, key, &err) < 0)
 			sy_log(SY_LOG_ERROR, "balance", "%s", err.text);
 	}
 	b->ctl->standby = !serve;

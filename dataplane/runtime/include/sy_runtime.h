@@ -334,13 +334,14 @@ uint64_t sy_port_drops(const struct sy_runtime *rt, enum sy_drop reason);
 uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
 
 /*
- * Claims an address (VIP or local) on all ports: from the kernel, and by steering. Control thread,
- * once sy_runtime_is_synced(): only then is the port known whose network has an IPv6 address. With
- * `inherit` and before sy_runtime_claim(), only notes the address. Undone by sy_address_release().
+ * Claims an address (VIP or local) on all ports: from the kernel, and by XDP redirect. Control
+ * thread, once sy_runtime_is_synced(): only then is the port known whose network has an IPv6
+ * address. With `inherit` and before sy_runtime_claim(), only notes the address. Undone by
+ * sy_address_release().
  */
 int sy_address_claim(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
-/* The same without asking the network first: its holder has given it up. */
-int sy_address_take(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
+/* The same without probing the network first: the address's former holder has released it. */
+int sy_address_claim_now(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
 /* New addresses of sy_address_claim() are being probed, and not claimed yet: returns true, and
  * calls fn(ctx) once when that is over, some 0.3 s later. An address that another host has stays
  * unclaimed, and is a sy_runtime_problem(). */
