@@ -16,7 +16,7 @@
 #define LOG_COST_NS 10000000u
 #define LOG_BURST   100u
 
-/* Packet i may have no view yet. */
+/* Packet i may not be parsed yet. */
 static inline struct address_look packet_look(const struct address_ranges *r,
                                               const struct sy_burst *burst, unsigned i)
 {
@@ -350,7 +350,7 @@ unsigned access_check_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t
 	return singled ? access_check_singly(w, burst, a, at, count, singled, may) : count;
 }
 
-/* again: the SYN was counted before; count only a refusal. */
+/* again: the packet's SYN was checked and counted before, so count only a refusal. */
 static enum sy_drop access_check_one(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                      const struct access *a, const struct service *service,
                                      bool again)

@@ -107,7 +107,7 @@ enum defence_result challenge_reset(struct sy_worker *w, struct sy_burst *burst,
 	} /* otherwise another reset has validated the client meanwhile */
 	SY_COUNT(counts->right, 1);
 	service_packet_drop(w, burst, i, service, SY_DROP_SYN_PROOF);
-	return DEFENCE_GONE;
+	return DEFENCE_CONSUMED;
 }
 
 bool challenge_is_late_proof(struct sy_worker *w, struct sy_burst *burst, unsigned i,
@@ -117,7 +117,7 @@ bool challenge_is_late_proof(struct sy_worker *w, struct sy_burst *burst, unsign
 	const struct service *service = endpoint_service(b, &b->endpoint[s->server]);
 	const struct sy_tuple *t = &burst->view[i].tuple;
 	if (!service || !service->one_way ||
-	    !(defence_is_on(b, service) || defence_is_awaited(w, service)))
+	    !(defence_is_on(b, service) || defence_has_outstanding_cookies(w, service)))
 		return false;
 	uint64_t client = challenge_client(b, service, &t->src);
 	uint32_t number = reset_number(burst, i);

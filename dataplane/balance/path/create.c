@@ -67,7 +67,7 @@ static enum sy_drop create_local(struct sy_worker *w, struct session_table *t, s
 }
 
 /* NAT: the server replies to the client's address, so there is no port to choose. The tuple clashes
- * if the client talks to this server through another VIP. */
+ * if the client has a session with this server through another VIP. */
 static enum sy_drop create_nat(struct sy_balance *b, const struct session_table *t,
                                struct session *s, const struct session_cold *cold,
                                uint64_t *server_hash)
@@ -214,7 +214,7 @@ static uint32_t create_with_server(struct sy_worker *w, struct sy_burst *burst, 
 	return record;
 }
 
-/* A segment of a connection that another forwarder may have begun. */
+/* Is this a segment of a connection whose SYN another forwarder may have seen? */
 static bool is_midstream(const struct sy_view *v)
 {
 	return v->proto == SY_PROTO_TCP && sy_view_has_l4(v) &&
@@ -301,10 +301,11 @@ static SY_PREFETCH_INLINE void creations_prefetch(const struct sy_balance *b,
 struct preparation {
 	uint64_t hashes;      /* see creation_is_duplicate() */
 	uint64_t with_server; /* bitmap by packet */
-	/* SYNs that need a validated client, and the hashes of these clients */
-	unsigned limited;
-	uint8_t at[SY_BURST];
-	uint64_t client[SY_BURST];
+	/* SYNs of defended one-way services, and the hashes of their clients. Only validated
+	 * clients get a session. */
+	unsigned defended;
+	uint8_t defended_at[SY_BURST];
+	uint64_t defended_client[SY_BURST];
 };
 
 /* Prepares the session of packet i, the first packet of a client's flow. */
@@ -326,7 +327,7 @@ static inline void create_prepare_one(struct sy_worker *w, struct sy_burst *burs
 }
 
 /* Packet i is for a service under SYN defence: answers a SYN, or leaves it to
- * create_prepare_known(). */
+ * create_prepare_validated(). */
 static __attribute__((noinline)) void create_prepare_defended(struct sy_worker *w,
                                                               struct sy_burst *burst, unsigned i,
                                                               const struct service *service,
@@ -343,21 +344,21 @@ static __attribute__((noinline)) void create_prepare_defended(struct sy_worker *
 		defence_answer(w, burst, i, service);
 		return;
 	}
-	p->at[p->limited] = (uint8_t)i;
-	p->client[p->limited] = challenge_client(b, service, &v->tuple.src);
-	validated_prefetch(b->validated, p->client[p->limited++]);
+	p->defended_at[p->defended] = (uint8_t)i;
+	p->defended_client[p->defended] = challenge_client(b, service, &v->tuple.src);
+	validated_prefetch(b->validated, p->defended_client[p->defended++]);
 }
 
 /* Prepares the sessions of validated clients; answers the SYNs of others. */
 static __attribute__((noinline)) void
-create_prepare_known(struct sy_worker *w, struct sy_burst *burst, struct preparation *p)
+create_prepare_validated(struct sy_worker *w, struct sy_burst *burst, struct preparation *p)
 {
-	for (unsigned k = 0; k < p->limited && k < SY_BURST; k++) {
-		const unsigned i = p->at[k];
+	for (unsigned k = 0; k < p->defended && k < SY_BURST; k++) {
+		const unsigned i = p->defended_at[k];
 		const struct service *service = balance_worker_of(w)->burst.service[i];
 		if (!creation_is_duplicate(burst, i, balance_worker_of(w)->burst.prepared,
 		                           &p->hashes) &&
-		    challenge_passes(w, burst, i, service, p->client[k]))
+		    challenge_passes(w, burst, i, service, p->defended_client[k]))
 			create_prepare_one(w, burst, i, service, p);
 	}
 }
@@ -367,7 +368,7 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 	struct sy_balance *b = w->app;
 	struct balance_worker *bw = balance_worker_of(w);
 	struct preparation p;
-	p.hashes = p.with_server = p.limited = 0;
+	p.hashes = p.with_server = p.defended = 0;
 	for (unsigned k = 0; k < count; k++) {
 		unsigned i = at[k];
 		const struct sy_view *v = &burst->view[i];
@@ -380,8 +381,8 @@ void create_prepare(struct sy_worker *w, struct sy_burst *burst, const uint8_t *
 		else
 			create_prepare_one(w, burst, i, service, &p);
 	}
-	if (SY_UNLIKELY(p.limited))
-		create_prepare_known(w, burst, &p);
+	if (SY_UNLIKELY(p.defended))
+		create_prepare_validated(w, burst, &p);
 	if (p.with_server)
 		creations_prefetch(b, burst, bw->burst.creation, p.with_server);
 }
@@ -444,8 +445,8 @@ enum sy_drop create_recheck(struct sy_worker *w, struct sy_burst *burst, unsigne
 }
 
 /* Starts the timer for the server's answer to the SYN that created the session. */
-static void create_time(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
-                        uint32_t record, uint32_t server)
+static void create_delay_begin(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
+                               uint32_t record, uint32_t server)
 {
 	const struct sy_balance *b = w->app;
 	if (burst->view[i].tcp_flags & SY_TCP_SYN && !endpoint_is_one_way(&b->endpoint[server]))
@@ -490,7 +491,7 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	}
 	police_begun(w, i);
 	if (SY_LIKELY(burst->view[i].proto == SY_PROTO_TCP && !opening))
-		create_time(w, burst, i, record, creation->server);
+		create_delay_begin(w, burst, i, record, creation->server);
 	bw->created++;
 	SY_COUNT(counts->begun, 1);
 	SY_COUNT(bw->share[creation->server].traffic.created, 1);

@@ -4,7 +4,7 @@
  * IPIP.
  *
  *     SYN                 defence_answer()   answered by a cookie, nothing is stored
- *     ACK with a cookie   defence_meet()     becomes the client's SYN, which creates a session
+ *     ACK with a cookie   defence_check()    becomes the client's SYN, which creates a session
  *     what follows        splice.c
  */
 #include "defence.h"
@@ -24,16 +24,16 @@
 #define EPOCH_NS UINT64_C(64000000000)
 /* Seconds after the last cookie for which cookies are accepted. */
 #define COOKIE_LIFE 128
-/* The window that clients get before the server's answer, in maximum segments. */
+/* The window that clients get before the server's answer, in multiples of the MSS. */
 #define WINDOW_SEGMENTS 4
 /* The window scale announced to clients: the server's is not known yet, so windows are
  * converted. */
 #define SCALE_ANNOUNCED 7
 /* MSS without an MSS option (RFC 9293 3.7.1, RFC 8200 5). */
-#define MSS_LEAST_V4 536
-#define MSS_LEAST_V6 1220
+#define MSS_DEFAULT_V4 536
+#define MSS_DEFAULT_V6 1220
 
-bool defence_is_awaited(const struct sy_worker *w, const struct service *service)
+bool defence_has_outstanding_cookies(const struct sy_worker *w, const struct service *service)
 {
 	const struct sy_balance *b = w->app;
 	uint32_t at = SY_READ(b->cookies_at[service->id]);
@@ -131,8 +131,8 @@ void defence_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	o.timestamps &= !(withheld & REFUSED_TIMESTAMPS);
 	uint64_t hash = sy_cookie_hash(&keys->key[epoch], &v->tuple, number);
 	uint16_t ours = service_mss(w, service, v->v4);
-	uint16_t least = v->v4 ? MSS_LEAST_V4 : MSS_LEAST_V6;
-	uint32_t window = WINDOW_SEGMENTS * (o.mss ? ours : least);
+	uint16_t fallback = v->v4 ? MSS_DEFAULT_V4 : MSS_DEFAULT_V6;
+	uint32_t window = WINDOW_SEGMENTS * (o.mss ? ours : fallback);
 	const struct sy_tcp_segment answer = {
 	        .seq = sy_cookie_make(hash, epoch, v->v4, &o),
 	        .ack = number + 1,
@@ -153,7 +153,7 @@ void defence_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 /* ---- ACKs ------------------------------------------------------------------------------------ */
 
 /* Does the packet acknowledge a valid cookie? */
-static bool cookie_is_right(struct sy_worker *w, const struct sy_view *v, const struct sy_tcp *tcp,
+static bool cookie_is_valid(struct sy_worker *w, const struct sy_view *v, const struct sy_tcp *tcp,
                             struct sy_tcp_options *o)
 {
 	const struct cookie_keys *keys = defence_keys(w);
@@ -209,7 +209,8 @@ struct rte_mbuf *splice_syn_packet(struct sy_worker *w, const struct sy_tuple *t
 	return m;
 }
 
-static bool view_renew(struct sy_burst *burst, unsigned i)
+/* Parses packet i after it was rewritten. */
+static bool packet_reparse(struct sy_burst *burst, unsigned i)
 {
 	struct rte_mbuf *m = burst->mbuf[i];
 	burst->plain[i] = 0;
@@ -221,11 +222,11 @@ bool splice_syn_write_over(struct sy_burst *burst, unsigned i, const struct spli
 {
 	const struct sy_tuple tuple = burst->view[i].tuple;
 	const struct sy_tcp_segment s = splice_syn(begin, burst->view[i].v4);
-	return splice_syn_write(burst->mbuf[i], &tuple, &s) && view_renew(burst, i);
+	return splice_syn_write(burst->mbuf[i], &tuple, &s) && packet_reparse(burst, i);
 }
 
-/* Makes packet i the client's SYN. A packet with data is kept in *opening, and a new buffer
- * replaces it. Returns false without a buffer. */
+/* Replaces packet i by the client's SYN. An ACK with data or a FIN moves to opening->data. Returns
+ * false if no buffer is free. */
 static bool opening_syn_make(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                              struct splice_opening *opening)
 {
@@ -242,7 +243,7 @@ static bool opening_syn_make(struct sy_worker *w, struct sy_burst *burst, unsign
 	syn->port = m->port;
 	opening->data = m;
 	burst->mbuf[i] = syn;
-	return view_renew(burst, i);
+	return packet_reparse(burst, i);
 }
 
 bool splice_syn_write(struct rte_mbuf *m, const struct sy_tuple *t, const struct sy_tcp_segment *s)
@@ -256,8 +257,8 @@ bool splice_syn_write(struct rte_mbuf *m, const struct sy_tuple *t, const struct
 	return true;
 }
 
-/* Checks the access lists for packet i before its session costs anything. again: its SYN passed
- * them before. Returns false if the packet was refused and dropped. */
+/* Checks the access lists for packet i before a session is created. again: the SYN of this
+ * connection already passed the lists. Returns false if the packet was refused and dropped. */
 static bool defence_access_check(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                  const struct service *service, bool again)
 {
@@ -273,9 +274,9 @@ static bool defence_access_check(struct sy_worker *w, struct sy_burst *burst, un
 	return false;
 }
 
-/* A client's packet of DR or IPIP. */
-static enum defence_result defence_meet_one_way(struct sy_worker *w, struct sy_burst *burst,
-                                                unsigned i, const struct service *service, bool on)
+/* defence_check() for a client's packet of DR or IPIP. */
+static enum defence_result defence_check_one_way(struct sy_worker *w, struct sy_burst *burst,
+                                                 unsigned i, const struct service *service, bool on)
 {
 	const struct sy_view *v = &burst->view[i];
 	if (v->tcp_flags & SY_TCP_RST)
@@ -287,13 +288,13 @@ static enum defence_result defence_meet_one_way(struct sy_worker *w, struct sy_b
 	                       challenge_passes(w, burst, i, service,
 	                                        challenge_client(w->app, service, &v->tuple.src))
 	               ? DEFENCE_PASSES
-	               : DEFENCE_GONE;
+	               : DEFENCE_CONSUMED;
 }
 
-/* A fragmented SYN begins no session: no client sends one, and unanswered it would create a session
- * for a forged source. */
-static enum defence_result defence_meet_fragment(struct sy_worker *w, struct sy_burst *burst,
-                                                 unsigned i, const struct service *service)
+/* Fragmented SYNs are dropped: real clients send none, they cannot be answered by a cookie, and a
+ * forged one would create a session. */
+static enum defence_result defence_check_fragment(struct sy_worker *w, struct sy_burst *burst,
+                                                  unsigned i, const struct service *service)
 {
 	const struct sy_view *v = &burst->view[i];
 	/* without a server, session_create() refuses it */
@@ -301,7 +302,7 @@ static enum defence_result defence_meet_fragment(struct sy_worker *w, struct sy_
 		return DEFENCE_PASSES;
 	SY_COUNT(balance_worker_of(w)->counts[service->id].refused[REFUSED_NO_SESSION], 1);
 	service_packet_drop(w, burst, i, service, SY_DROP_NO_SESSION);
-	return DEFENCE_GONE;
+	return DEFENCE_CONSUMED;
 }
 
 /* Drops the data that came with a cookie. */
@@ -314,8 +315,8 @@ static void opening_drop(struct sy_worker *w, const struct service *service,
 	sy_packet_drop(w, opening->data, SY_DROP_OPENING);
 }
 
-enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                 struct splice_opening *opening)
+enum defence_result defence_check(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                  struct splice_opening *opening)
 {
 	const struct sy_balance *b = w->app;
 	struct sy_view *v = &burst->view[i];
@@ -326,19 +327,19 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 	const struct service *service = locate_packet(w, burst, i);
 	bool on = service && defence_is_on(b, service);
 	if (SY_UNLIKELY(v->fragment != SY_FRAGMENT_NONE))
-		return on ? defence_meet_fragment(w, burst, i, service) : DEFENCE_PASSES;
-	if (!service || !(on || defence_is_awaited(w, service)) ||
+		return on ? defence_check_fragment(w, burst, i, service) : DEFENCE_PASSES;
+	if (!service || !(on || defence_has_outstanding_cookies(w, service)) ||
 	    create_check_origin(b, burst, i) != SY_DROP_NONE)
 		return DEFENCE_PASSES;
 	if (service->one_way)
-		return defence_meet_one_way(w, burst, i, service, on);
+		return defence_check_one_way(w, burst, i, service, on);
 	if (v->tcp_flags & SY_TCP_RST)
 		return DEFENCE_PASSES;
 	if (on && (v->tcp_flags & kinds) == SY_TCP_SYN) {
 		if (defence_access_check(w, burst, i, service, false) &&
 		    !unavailable_refuses(w, burst, i, service))
 			defence_answer(w, burst, i, service);
-		return DEFENCE_GONE;
+		return DEFENCE_CONSUMED;
 	}
 	if ((v->tcp_flags & kinds) != SY_TCP_ACK)
 		return DEFENCE_PASSES;
@@ -346,18 +347,18 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 	const struct sy_tcp *tcp = sy_packet_tcp(sy_frame(burst->mbuf[i]), v);
 	struct sy_tcp_options o;
 	sy_tcp_options_read(sy_frame(burst->mbuf[i]), v, &o);
-	if (!cookie_is_right(w, v, tcp, &o)) {
+	if (!cookie_is_valid(w, v, tcp, &o)) {
 		if (!on)
 			return DEFENCE_PASSES;
 		SY_COUNT(counts->wrong, 1);
 		return DEFENCE_WRONG;
 	}
 	SY_COUNT(counts->right, 1);
-	/* The cookie validates the client: overload_drop_burst() lets it begin sessions. */
+	/* The cookie validates the client: overload_drop_burst() accepts its sessions. */
 	validated_add_seen(b->validated, challenge_client(b, service, &v->tuple.src),
 	                   VALIDATED_CREDITS, balance_seconds(w));
 	if (!defence_access_check(w, burst, i, service, true))
-		return DEFENCE_GONE;
+		return DEFENCE_CONSUMED;
 	if (o.timestamps)
 		sy_cookie_time_options(o.echo, &o);
 	opening_fill(opening, v, tcp, &o);
@@ -365,7 +366,7 @@ enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, un
 		return DEFENCE_OPENS;
 	service_packet_drop(w, burst, i, service, SY_DROP_NO_BUFFER);
 	opening_drop(w, service, opening);
-	return DEFENCE_GONE;
+	return DEFENCE_CONSUMED;
 }
 
 void defence_refuse(struct sy_worker *w, const struct sy_burst *burst, unsigned i,

@@ -22,9 +22,9 @@ static inline bool defence_is_on(const struct sy_balance *b, const struct servic
 	return SY_UNLIKELY(service->policy.syn_defence == DEFENCE_ALWAYS) ||
 	       (service->policy.syn_defence == DEFENCE_AUTO && SY_READ(b->defends[service->id]));
 }
-/* The service is not defended now: may clients still return a cookie or answer a challenge of
- * it? */
-bool defence_is_awaited(const struct sy_worker *w, const struct service *service);
+/* May clients still return a cookie, or answer a challenge, that the service sent earlier? Relevant
+ * while the defence is off. */
+bool defence_has_outstanding_cookies(const struct sy_worker *w, const struct service *service);
 /* Notes that the service has sent a cookie or challenge. */
 void defence_note(const struct sy_worker *w, const struct service *service);
 /* Replaces packet i, a client's SYN that passed create_check(), by a SYN-ACK with a cookie. */
@@ -38,8 +38,8 @@ void defence_send(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 const struct cookie_keys *defence_keys(struct sy_worker *w);
 
 enum defence_result {
-	DEFENCE_PASSES, /* not for the defence */
-	DEFENCE_GONE,   /* answered or dropped */
+	DEFENCE_PASSES,   /* to be processed as without the defence */
+	DEFENCE_CONSUMED, /* answered or dropped */
 	DEFENCE_OPENS, /* a valid cookie: the packet is now the client's SYN, and *opening is set */
 	DEFENCE_WRONG, /* not a valid cookie */
 };
@@ -47,16 +47,16 @@ enum defence_result {
 struct sy_tcp_segment splice_syn(const struct splice_begin *begin, bool v4);
 /* Overwrites packet i by that SYN. Returns false if it does not fit. */
 bool splice_syn_write_over(struct sy_burst *burst, unsigned i, const struct splice_begin *begin);
-/* That SYN in a new buffer; NULL without one. */
+/* Returns that SYN in a new buffer, or NULL if no buffer is free. */
 struct rte_mbuf *splice_syn_packet(struct sy_worker *w, const struct sy_tuple *t,
                                    const struct splice_begin *begin);
-/* Overwrites the packet in a buffer by a segment of this tuple; keeps the MACs. Returns false
- * without space. */
+/* Overwrites the packet in a buffer by a segment of this tuple; keeps the MAC addresses. Returns
+ * false if it does not fit. */
 bool splice_syn_write(struct rte_mbuf *m, const struct sy_tuple *t, const struct sy_tcp_segment *s);
 
-/* Processes a client's packet i without a session. */
-enum defence_result defence_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                 struct splice_opening *opening);
+/* Processes packet i of a client, for which there is no session. */
+enum defence_result defence_check(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                  struct splice_opening *opening);
 /* No session could be created for a validated client: resets the client, within the rate limit, and
  * frees its data. */
 void defence_refuse(struct sy_worker *w, const struct sy_burst *burst, unsigned i,

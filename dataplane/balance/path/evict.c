@@ -28,7 +28,7 @@ enum evict_rank {
 	EVICT_EMBRYONIC, /* half open; unreplied UDP; echo */
 	EVICT_TIME_WAIT,
 	EVICT_CLOSING, /* both FINs were seen, one is acknowledged */
-	EVICT_UDP,     /* UDP whose client has sent after an answer; one-way: goes on sending */
+	EVICT_UDP,     /* UDP whose client has sent after an answer; one-way: sends repeatedly */
 	EVICT_HALF,    /* closed by one side: the other may still send data */
 	EVICT_BUSY,    /* as EVICT_UDP, but not silent; of another service that has more */
 	EVICT_FEWEST,  /* embryonic, of a service that has few */

@@ -14,8 +14,8 @@
 /* Frees a record for a new session if the table is full; with `pair`, an even record and the next
  * one. Returns false if no visited session may be evicted. */
 bool evict_session(struct sy_worker *w, struct session_table *t, uint32_t server, bool pair);
-/* Call before a new session begins while embryonic sessions use their whole share of the table:
- * evicts one of them if the search finds one. */
+/* Evicts an embryonic session if the search finds one. Call before a new session begins while
+ * embryonic sessions use their whole share of the table. */
 void evict_embryonic(struct sy_worker *w, struct session_table *t, uint32_t server);
 /* Callback of struct session_port_search. */
 uint32_t evict_port_cost(const struct session_port_search *search, const struct session *s);

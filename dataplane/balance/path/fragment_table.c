@@ -137,7 +137,7 @@ static uint16_t id_permute(const struct sy_hash_key *key, uint16_t n)
 
 /*
  * Returns an unpredictable id (RFC 7739) for IPv4 or IPv6. Its low half repeats only after the
- * worker has used its share of all 65536; receivers have given up incomplete datagrams by then,
+ * worker has used its share of all 65536; receivers have discarded incomplete datagrams by then,
  * unless they are very busy (RFC 4963).
  */
 uint32_t fragment_id_new(struct sy_worker *w)

@@ -146,7 +146,7 @@ static enum sy_drop complaint_pass(struct sy_worker *w, struct sy_burst *burst, 
 	return SY_DROP_NONE;
 }
 
-/* Replaces packet i by a new error about *known, the packet as its sender knows it. */
+/* Replaces packet i by a new error about *known, the packet as its sender sent it. */
 static enum sy_drop complaint_rebuild(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                       const struct complaint *c, const struct sy_tuple *known,
                                       const struct sy_addr *src)

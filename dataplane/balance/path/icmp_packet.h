@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ICMP: originated errors, packets to the forwarder's addresses, errors of others. */
+/* ICMP: originated errors, packets to the forwarder's addresses, errors from other hosts. */
 #ifndef ICMP_PACKET_H
 #define ICMP_PACKET_H
 

@@ -11,7 +11,7 @@
 struct opening_queue *opening_queue_create(void);
 /* Also frees the packets. */
 void opening_queue_destroy(struct opening_queue *h);
-/* Queues a packet of this session. service: counts the drop, if it comes to that. */
+/* Queues a packet of this session. service: counts the packet if it is dropped. */
 void opening_queue_add(struct sy_worker *w, uint8_t slot, uint32_t record, uint32_t service,
                        struct rte_mbuf *m);
 /* Submits a packet to the pipeline, after those that were released. */

@@ -11,8 +11,9 @@ struct rte_mbuf *originated_alloc(struct sy_worker *w);
  * the buffer and returns false. */
 bool originated_send(struct sy_worker *w, struct rte_mbuf *m, uint32_t len, uint16_t port);
 
-/* Marks a packet in a client's name that takes the forwarder's own pipeline: if its session has
- * ended meanwhile, it must not begin another one nor be answered. */
+/* Marks a packet that the forwarder originated in a client's name and passes through its own
+ * pipeline. If its session has ended meanwhile, it must neither begin another one nor be
+ * answered. */
 static inline void originated_mark(const struct sy_balance *b, struct rte_mbuf *m)
 {
 	m->ol_flags |= b->originated_flag;

@@ -10,13 +10,13 @@
 #include "validated.h"
 
 /* When the worker is behind, the share of unknown clients shrinks by 1/CUT, at most once per
- * CUT_NS; at LEAST, the share of repeated attempts shrinks instead. Both shares grow by 1 of
- * OVERLOAD_WHOLE per RECOVERY_NS. The share of repeated attempts applies only in bursts where they
- * are at least 1/REPEATED_PART of all attempts: a flood that repeats itself. */
+ * CUT_NS. Once the unknown share is at its minimum (MIN_SHARE), the repeated share shrinks. Both
+ * grow by 1/OVERLOAD_WHOLE per RECOVERY_NS. The repeated share applies only in bursts where
+ * repeated attempts are at least 1/REPEATED_PART of all attempts: a flood of repetitions. */
 #define CUT           4
 #define CUT_NS        UINT64_C(5000000)
 #define RECOVERY_NS   UINT64_C(1000000)
-#define LEAST         (OVERLOAD_WHOLE / 16)
+#define MIN_SHARE     (OVERLOAD_WHOLE / 16)
 #define REPEATED_PART 4
 
 /* Counts of attempts halve every 2^26 ns, about 67 ms. */
@@ -41,6 +41,7 @@ static uint64_t repeat_of(const struct sy_burst *burst, unsigned i, uint64_t cli
 	return burst->hash[i] ^ number * UINT64_C(0x9e3779b97f4a7c15);
 }
 
+/* Also prefetches what attempt_classify() reads. */
 static struct attempt attempt_of(struct sy_worker *w, const struct sy_burst *burst, unsigned i)
 {
 	const struct sy_balance *b = w->app;
@@ -52,8 +53,7 @@ static struct attempt attempt_of(struct sy_worker *w, const struct sy_burst *bur
 	return attempt;
 }
 
-/* ---- services: one that has few loses none to the flood of another ------------------------------
- */
+/* ---- services: those with few attempts are not dropped because of a flood at another --------- */
 
 /* A count after `windows` windows without attempts. */
 static uint32_t count_aged(uint32_t count, uint32_t windows)
@@ -85,9 +85,9 @@ static void overload_count(struct balance_worker *bw, const uint8_t *at, unsigne
 	}
 }
 
-/* Does the service of packet i have few attempts? Such services get at most half of all attempts:
- * many of them together may be the load. */
-static bool is_of_few(struct balance_worker *bw, unsigned i)
+/* Does the service of packet i have few attempts, and capacity left? Such services may use at most
+ * half of the budget, since many small services together can be the overload. */
+static bool service_has_few_attempts(struct balance_worker *bw, unsigned i)
 {
 	struct overload *overload = &bw->overload;
 	if ((uint64_t)bw->load[bw->burst.service[i]->id].attempts * FEW_PART >= overload->largest ||
@@ -99,7 +99,7 @@ static bool is_of_few(struct balance_worker *bw, unsigned i)
 
 /* ---- shares ---------------------------------------------------------------------------------- */
 
-/* The shares now. If the worker is behind, shrinks one for later bursts. */
+/* Returns the shares of this burst. If the worker is behind, reduces one for later bursts. */
 static struct overload overload_shares(struct overload *overload, bool behind, uint64_t now_ns)
 {
 	const uint64_t since = now_ns - overload->at_ns, grown = since / RECOVERY_NS;
@@ -111,9 +111,9 @@ static struct overload overload_shares(struct overload *overload, bool behind, u
 	}
 	if (behind && since >= CUT_NS) {
 		*overload = now;
-		uint32_t *cut =
-		        &overload->share[now.share[OVERLOAD_UNKNOWN] > LEAST ? OVERLOAD_UNKNOWN
-		                                                             : OVERLOAD_REPEATED];
+		uint32_t *cut = &overload->share[now.share[OVERLOAD_UNKNOWN] > MIN_SHARE
+		                                         ? OVERLOAD_UNKNOWN
+		                                         : OVERLOAD_REPEATED];
 		*cut -= *cut / CUT;
 	} else if (!behind && now.share[OVERLOAD_UNKNOWN] == OVERLOAD_WHOLE) {
 		*overload = now;
@@ -123,12 +123,17 @@ static struct overload overload_shares(struct overload *overload, bool behind, u
 	return now;
 }
 
-enum standing { NOTHING, KNOWN, REPEATED };
+enum attempt_class {
+	ATTEMPT_UNKNOWN,
+	ATTEMPT_ACCEPTED, /* within the share, or its service has few attempts */
+	ATTEMPT_KNOWN,    /* of a validated client */
+	ATTEMPT_REPEATED, /* a repetition */
+};
 
-/* The standing of an attempt: its client is known, it is a repetition, or neither. A known client
- * pays with a credit; where the defence of one-way services is on, that takes the credit later. */
-static enum standing attempt_standing(struct sy_worker *w, unsigned i,
-                                      const struct attempt *attempt)
+/* Classifies an attempt by its client. A known client pays with a credit; for one-way services
+ * under defence, the defence consumes the credit later. */
+static enum attempt_class attempt_classify(struct sy_worker *w, unsigned i,
+                                           const struct attempt *attempt)
 {
 	const struct sy_balance *b = w->app;
 	const struct balance_worker *bw = balance_worker_of(w);
@@ -137,12 +142,13 @@ static enum standing attempt_standing(struct sy_worker *w, unsigned i,
 	bool pays_later = service->one_way && defence_is_on(b, service);
 	if (pays_later ? validated_has_credit(b->validated, attempt->client, seconds)
 	               : validated_consume(b->validated, attempt->client, seconds))
-		return KNOWN;
-	return repeat_note(bw->repeats, attempt->repeat, seconds) ? REPEATED : NOTHING;
+		return ATTEMPT_KNOWN;
+	return repeat_note(bw->repeats, attempt->repeat, seconds) ? ATTEMPT_REPEATED
+	                                                          : ATTEMPT_UNKNOWN;
 }
 
-/* Selects a share of the attempts by hash. */
-static bool is_of_share(uint64_t hash, uint32_t share)
+/* Does the attempt's hash fall into the share? */
+static bool is_within_share(uint64_t hash, uint32_t share)
 {
 	return hash % OVERLOAD_WHOLE < share;
 }
@@ -161,7 +167,7 @@ unsigned overload_drop_burst(struct sy_worker *w, struct sy_burst *burst, uint8_
 {
 	struct balance_worker *bw = balance_worker_of(w);
 	struct attempt attempt[SY_BURST];
-	uint8_t standing[SY_BURST];
+	uint8_t class[SY_BURST];
 	unsigned left = 0, repeated = 0;
 	struct overload now = overload_shares(&bw->overload, burst->behind, w->now_ns);
 	if (now.share[OVERLOAD_UNKNOWN] == OVERLOAD_WHOLE)
@@ -170,18 +176,20 @@ unsigned overload_drop_burst(struct sy_worker *w, struct sy_burst *burst, uint8_
 	for (unsigned k = 0; k < count; k++)
 		attempt[k] = attempt_of(w, burst, at[k]);
 	for (unsigned k = 0; k < count; k++) {
-		standing[k] = is_of_few(bw, at[k]) || is_of_share(burst->hash[at[k]],
-		                                                  now.share[OVERLOAD_UNKNOWN])
-		                      ? KNOWN
-		                      : attempt_standing(w, at[k], &attempt[k]);
-		repeated += standing[k] == REPEATED;
+		class[k] = service_has_few_attempts(bw, at[k]) ||
+		                           is_within_share(burst->hash[at[k]],
+		                                           now.share[OVERLOAD_UNKNOWN])
+		                   ? ATTEMPT_ACCEPTED
+		                   : attempt_classify(w, at[k], &attempt[k]);
+		repeated += class[k] == ATTEMPT_REPEATED;
 	}
 	if (repeated * REPEATED_PART < count)
 		now.share[OVERLOAD_REPEATED] = OVERLOAD_WHOLE;
 	for (unsigned k = 0; k < count; k++) {
-		if (standing[k] == KNOWN ||
-		    (standing[k] == REPEATED && is_of_share(burst->hash[at[k]] / OVERLOAD_WHOLE,
-		                                            now.share[OVERLOAD_REPEATED]))) {
+		if (class[k] == ATTEMPT_ACCEPTED || class[k] == ATTEMPT_KNOWN ||
+		    (class[k] == ATTEMPT_REPEATED &&
+		     is_within_share(burst->hash[at[k]] / OVERLOAD_WHOLE,
+		                     now.share[OVERLOAD_REPEATED]))) {
 			at[left++] = at[k];
 			continue;
 		}

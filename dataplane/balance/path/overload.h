@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Overload: which new sessions begin while a worker cannot keep up (docs/design/0035-overload.md):
- * those of known clients, and repeated attempts. Otherwise the receive queue would overflow and
- * lose packets of all sessions.
+ * Overload: limits new sessions while a worker cannot keep up (docs/design/0035-overload.md).
+ * Accepts those of known clients and repeated attempts. Otherwise the receive queue would overflow
+ * and lose packets of all sessions.
  */
 #ifndef OVERLOAD_H
 #define OVERLOAD_H

@@ -105,7 +105,7 @@ static inline bool pressure_is_by_others(const struct balance_worker *bw, uint32
 	       (int32_t)bw->embryonic;
 }
 
-/* Does the client of a one-way session go on sending? The server's answers are not visible. The
+/* Did the client of a one-way session send repeatedly? The server's answers are not visible. The
  * first second does not count: a flood may send twice. */
 static inline bool pressure_talks(const struct session *s, const struct session_cold *cold)
 {

@@ -8,10 +8,11 @@
 
 #include "balance.h"
 
-/* Enqueues those packets before packet `end` that are for the device. */
+/* Enqueues to the device those of the packets 0 to end − 1 that must pass it. */
 void queued_send(struct sy_worker *w, struct sy_burst *burst, unsigned end);
 
-/* Called in each poll of a worker: what leaves the device. Returns whether it has packets. */
+/* Dequeues packets from the device and processes them; called in each poll iteration of a worker.
+ * Returns true if the device has packets. */
 bool queued_poll(struct sy_worker *w);
 /* Has the device no packets? */
 bool queued_is_idle(const struct sy_worker *w);

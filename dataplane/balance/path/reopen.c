@@ -3,7 +3,7 @@
  * A client connects again from a port whose session has a server that accepts no new sessions.
  *
  *   the server is down           the SYN begins a session on another server
- *   it drains, or has weight 0   an open connection goes on, and a blind attacker may have forged
+ *   it drains, or has weight 0   an open connection continues, and a blind attacker may have forged
  *                                the SYN: a probe makes the client confirm or reset it
  *
  * Sessions of servers that were removed, killed, or are reset when they fail, are dead:
@@ -51,7 +51,7 @@ enum reopen reopen_decide(const struct session *s, const struct session_cold *co
 }
 
 /* Probes the client as after a possibly forged reset. An open connection acknowledges, and the
- * session goes on; a client in SYN-SENT sends a reset that validates the end of the session. */
+ * session continues; a client in SYN-SENT sends a reset that validates the end of the session. */
 static void reopen_probe(struct sy_worker *w, struct session *s)
 {
 	const uint8_t before = s->state;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two inline shortcuts past the slow path. fast.c calls segment_step() and segment_answer() for
- * plain TCP segments that only advance a session's state. slow.c calls segment_forward_first() for
- * the packet that has just created its session.
+ * Two inline shortcuts past slow_advance() and slow_forward(). fast.c calls segment_step() and
+ * segment_answer() for plain TCP segments that only advance a session's state. slow.c calls
+ * segment_forward_first() for the packet that has just created its session.
  */
 #ifndef SEGMENT_SHORTCUT_H
 #define SEGMENT_SHORTCUT_H
@@ -62,8 +62,8 @@ segment_step(struct session *s, struct session_cold *cold, enum session_directio
 	return true;
 }
 
-/* The same for a server's first answer to a SYN. mtu: of this packet's path; other: of the client's
- * packets' path; 0: the path has become stale. */
+/* The same for a server's SYN-ACK. mtu: of this packet's path; other: of the path of the client's
+ * packets; 0: the path has become stale. */
 static inline bool segment_answer(struct session *s, const struct endpoint *e, uint8_t *frame,
                                   const struct sy_view *v, uint16_t mtu, uint16_t other)
 {
@@ -76,7 +76,7 @@ static inline bool segment_answer(struct session *s, const struct endpoint *e, u
 	return true;
 }
 
-/* Forwards the packet that has just created session s by its record alone; the server does not get
+/* Forwards the packet that has just created session s by its record alone, without inserting
  * the client's address. Returns false, with no effect, if the slow path must do it. */
 static inline __attribute__((always_inline)) bool
 segment_forward_first(struct sy_worker *w, struct sy_burst *burst, unsigned i, struct session *s,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The fourth stage, sy_slow_stage(): all packets that the fast path left.
+ * The fourth stage, sy_slow_stage(): all packets that the fast path did not forward.
  *
  *   begins a session       slow_create()   create, forward
  *   other TCP, UDP, echo   slow_packet()   look up again, slow_advance(), create, forward
  *   other ICMP             icmp_packet()   (icmp_packet.c)
  *
- * The first two end in slow_forward(), which leaves the packet to transmit; segment_shortcut.h has
- * a short cut for the first.
+ * slow_forward() passes the packet to transmit. The packet that creates a session usually takes
+ * the shortcut segment_forward_first() instead (segment_shortcut.h).
  */
 #include "access_check.h"
 #include "address_set.h"
@@ -67,8 +67,7 @@ static uint16_t slow_mtu_to_report(const struct sy_view *v, int mtu)
 	return (uint16_t)(!v->v4 && mtu < IPV6_MTU_MIN ? IPV6_MTU_MIN : mtu);
 }
 
-/* Checks the TTL. Returns false if it has expired; the packet was dropped
- * and its sender notified. */
+/* Checks the TTL. If it has expired, drops the packet, notifies its sender and returns false. */
 static bool slow_ttl_suffices(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                               uint32_t service)
 {
@@ -136,20 +135,20 @@ static bool packet_is_whole(const struct sy_view *v)
 	return v->fragment == SY_FRAGMENT_NONE || v->completes;
 }
 
-/* The worker's counts of sessions created and ended at the time of look up. */
-struct looked_up {
+/* The worker's counts of created and ended sessions when the burst was looked up. */
+struct lookup_snapshot {
 	uint32_t created, ended;
 };
 
 /* Repeats the look-up of packet i if an earlier packet of the burst may have created or ended its
  * session. Sets burst->session[i]. Returns the side that sent the packet. */
 static enum session_direction slow_look_up(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                           const struct looked_up *counts)
+                                           const struct lookup_snapshot *snapshot)
 {
 	const struct balance_worker *bw = balance_worker_of(w);
 	enum session_direction from = burst->direction[i];
-	if (burst->session[i] != SESSION_NONE ? bw->ended == counts->ended
-	                                      : bw->created == counts->created)
+	if (burst->session[i] != SESSION_NONE ? bw->ended == snapshot->ended
+	                                      : bw->created == snapshot->created)
 		return from;
 	struct sy_balance *b = w->app;
 	const struct session_table *t = b->table[burst->slot[i]];
@@ -177,8 +176,8 @@ static enum sy_drop slow_refuse_server(struct sy_worker *w, struct sy_burst *bur
 
 /* Checks the limits of a session's packet, then advances the session's state. Returns false if the
  * packet was dropped or has left the burst. */
-static bool slow_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                      enum session_direction from)
+static bool slow_session_update(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                enum session_direction from)
 {
 	const struct sy_balance *b = w->app;
 	const struct session_table *t = b->table[burst->slot[i]];
@@ -195,12 +194,12 @@ static bool slow_meet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 
 /* Handles TCP, UDP and echo packets except those of slow_create(). */
 static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                        const struct looked_up *counts)
+                        const struct lookup_snapshot *snapshot)
 {
 	struct sy_balance *b = w->app;
 	struct session_table *t = b->table[burst->slot[i]];
 	const uint32_t before = burst->session[i];
-	enum session_direction from = slow_look_up(w, burst, i, counts);
+	enum session_direction from = slow_look_up(w, burst, i, snapshot);
 	bool had_session = burst->session[i] != SESSION_NONE;
 	enum defence_result how = DEFENCE_PASSES;
 	struct splice_opening opening;
@@ -208,7 +207,7 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	if (SY_UNLIKELY(burst->session[i] != before))
 		police_undo(w,
 		            i); /* the fast path charged limits of a session that has ended since */
-	if (burst->session[i] != SESSION_NONE && !slow_meet(w, burst, i, from))
+	if (burst->session[i] != SESSION_NONE && !slow_session_update(w, burst, i, from))
 		return;
 	if (burst->session[i] == SESSION_NONE) {
 		enum sy_drop reason = SY_DROP_NO_SESSION;
@@ -225,8 +224,8 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		const struct service *service = locate_packet(w, burst, i);
 		if (!slow_ttl_suffices(w, burst, i, service ? service->id : SERVICE_NONE))
 			return; /* traceroute packets get no session */
-		how = defence_meet(w, burst, i, &opening);
-		if (how == DEFENCE_GONE)
+		how = defence_check(w, burst, i, &opening);
+		if (how == DEFENCE_CONSUMED)
 			return;
 		burst->session[i] = session_create(w, burst, i,
 		                                   how == DEFENCE_OPENS ? &opening : NULL, &reason);
@@ -247,7 +246,7 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	struct session *s = session_at(t, burst->session[i]);
 	const struct synced_state known = synced_state_of(b, t, burst->session[i]);
 	slow_forward(w, burst, i, s);
-	synced_compare(w, t, burst->session[i], &known); /* the client's address was inserted */
+	synced_compare(w, t, burst->session[i], &known); /* if the client's address was inserted */
 	if (SY_UNLIKELY(how == DEFENCE_OPENS))
 		splice_open(w, burst, i, burst->session[i], &opening);
 	if (from == SESSION_SERVER && session_is_one_packet(s) && packet_is_whole(&burst->view[i]))
@@ -308,11 +307,11 @@ static inline void slow_gather(const struct sy_balance *b, const struct sy_burst
  * it may have created the session: sloppy_tcp accepts an ACK, and the SYN arrives late. unprepared:
  * bitmap of the upper six bits of the hashes of such packets. */
 static inline bool slow_begins_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                       uint64_t unprepared, const struct looked_up *counts)
+                                       uint64_t unprepared, const struct lookup_snapshot *snapshot)
 {
 	if (SY_LIKELY(!(unprepared >> (burst->hash[i] >> 58) & 1)))
 		return true;
-	slow_look_up(w, burst, i, counts);
+	slow_look_up(w, burst, i, snapshot);
 	if (burst->session[i] == SESSION_NONE)
 		return true;
 	create_cancel(w, i);
@@ -322,7 +321,7 @@ static inline bool slow_begins_session(struct sy_worker *w, struct sy_burst *bur
 void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	const struct looked_up counts = {bw->created, bw->ended};
+	const struct lookup_snapshot snapshot = {bw->created, bw->ended};
 	const struct segment_common common = segment_common_of(w);
 	struct sy_tx_cache tx = {.path = SY_TX_CACHE_NONE};
 	struct slow_packets slow;
@@ -347,14 +346,14 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 			continue;
 		bool without = burst->session[i] == SESSION_NONE;
 		if (without && bw->burst.prepared >> i & 1 &&
-		    slow_begins_session(w, burst, i, unprepared, &counts)) {
+		    slow_begins_session(w, burst, i, unprepared, &snapshot)) {
 			slow_create(w, burst, i, &tx, &common);
 			continue;
 		}
 		if (without)
 			unprepared |= UINT64_C(1) << (burst->hash[i] >> 58);
 		if (v->proto == SY_PROTO_TCP || v->proto == SY_PROTO_UDP || v->echo)
-			slow_packet(w, burst, i, &counts);
+			slow_packet(w, burst, i, &snapshot);
 		else
 			icmp_packet(w, burst, i);
 	}

@@ -6,8 +6,8 @@
  *     server's numbering     s │ …      the client's own bytes have the same numbers at both ends
  *
  * In SESSION_OPENING the server has the client's SYN. Its SYN-ACK is overwritten by the client's
- * ACK, which takes the pipeline like any packet of the client; then the queued data follows.
- * Afterwards packets are only converted: splice_convert().
+ * ACK, which passes through the pipeline like any packet of the client; then the queued data
+ * follows. Afterwards packets are only converted: splice_convert().
  */
 #include "splice_path.h"
 

@@ -103,8 +103,8 @@ static inline uint16_t slice_timeout(const struct slice *slice, const struct ser
 	return left > PRESSURE_SECONDS ? left : PRESSURE_SECONDS;
 }
 
-/* A session that waits for its server's answer. The forwarder's SYNs update its tick, so use its
- * age. */
+/* Sweeps a session that waits for its server's SYN-ACK. Uses the session's age, because the
+ * forwarder's own SYNs update its tick. Returns true if it ends. */
 static bool sweep_opening(struct slice *slice, struct session_table *t, uint32_t record)
 {
 	struct sy_worker *w = slice->w;
@@ -180,7 +180,7 @@ static __attribute__((noinline)) bool sweep_refuses(struct slice *slice, struct 
 	return true;
 }
 
-/* Needs the session no action? True for most. */
+/* Returns true if the session needs no action, as most do. */
 static inline bool sweep_passes(const struct slice *slice, const struct session *s,
                                 const struct session_cold *cold, const struct endpoint *e)
 {
@@ -241,7 +241,7 @@ static void sweep_session(struct slice *slice, struct session_table *t, uint32_t
 		forward_path(w, s, SESSION_CLIENT); /* renews the pair record's path */
 }
 
-/* A client of a one-way service has gone on sending: from now on peers keep the session. */
+/* Has the client of a one-way service sent repeatedly? From then on peers replicate the session. */
 static bool sweep_finds_talk(const struct sy_balance *b, const struct session_table *t,
                              uint32_t record)
 {

@@ -5,8 +5,8 @@
 
 #include "balance.h"
 
-/* Sweeps in proportion to the sessions created: with many, rounds alone would be too slow. Called
- * at the end of a burst, when nothing refers to a record. */
+/* Sweeps in proportion to the sessions created, since the periodic sweep alone is too slow for high
+ * rates. Called at the end of a burst, when no packet refers to a record. */
 void sweep_for_creations(struct sy_worker *w);
 
 #endif

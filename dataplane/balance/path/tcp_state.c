@@ -216,7 +216,7 @@ static enum tcp_result one_way_syn(struct session *s, struct session_cold *cold,
 /*
  * Only the client's packets are visible. Its ACK shows that the server answered, its FIN that it
  * has closed; nothing shows that the server has closed. So the session ends by the timeout of
- * FIN_WAIT, and a SYN after the client's FIN goes to the same server, which knows whether the
+ * FIN_WAIT, and a SYN after the client's FIN goes to the same server, which decides whether the
  * connection is over. Resets and FINs may be forged: only those with a number near the client's
  * first number shorten the idle timeout. An ACK far from a FIN's number shows that the FIN was
  * forged; one slightly below it may mean lost data.

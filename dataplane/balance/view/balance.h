@@ -21,7 +21,7 @@ struct rte_hash;
 
 #define OVERLOAD_WHOLE 1024u
 
-/* Overload: shares of new sessions that a worker accepts, by standing: path/overload.c. */
+/* Overload: shares of new sessions that a worker accepts, by class of attempts: path/overload.c. */
 enum overload_kind { OVERLOAD_UNKNOWN, OVERLOAD_REPEATED, OVERLOAD_KINDS };
 struct overload {
 	uint32_t share[OVERLOAD_KINDS]; /* of OVERLOAD_WHOLE, at at_ns */
@@ -63,7 +63,8 @@ struct service_load {
 	uint64_t unavailable[UNAVAILABLE_KINDS];
 } __attribute__((aligned(SY_CACHE_LINE)));
 
-/* The options to withhold from a SYN that has these; now: seconds. */
+/* Returns those of the SYN's options that the servers are known to refuse; they are not negotiated.
+ * now: seconds. */
 static inline uint8_t load_withholds(struct service_load *load, uint8_t options, uint32_t now)
 {
 	uint8_t withheld = load->refused & options;
@@ -277,7 +278,7 @@ int directory_add(struct sy_balance *b, const struct service_key *key, uint32_t 
 /* Removes the key, unless it maps to another service by now. */
 void directory_remove(struct sy_balance *b, const struct service_key *key, uint32_t id);
 
-/* ---- places on servers ----------------------------------------------------------------------- */
+/* ---- session counts of servers and services -------------------------------------------------- */
 
 #define SERVER_NONE UINT32_MAX
 
