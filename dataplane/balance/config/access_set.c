@@ -197,8 +197,8 @@ int access_set_delete(struct sy_balance *b, const char *name, struct sy_error *e
 
 /* ---- the table of all sets ------------------------------------------------------------------- */
 
-/* What the table is built from: sets that a transaction leaves or deletes. The open transaction
- * holds them, so a thread can read them. */
+/* Input of the table: sets that a transaction keeps or deletes. The open transaction references
+ * them, so another thread can read them. */
 struct set_build {
 	const struct model_set *set[ADDRESS_SETS];
 	struct address_ranges *built;

@@ -24,8 +24,8 @@ uint8_t address_kind(struct sy_balance *b, const struct sy_addr *addr)
 }
 
 /* Checks the use of an address by this host or network. An address that another host uses may be
- * claimed later. No check while the configuration is loaded at a start: the address was accepted
- * before. */
+ * claimed later. Not checked while a saved configuration is loaded: the address was accepted
+ * earlier. */
 static int address_check_use(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
                              struct sy_error *err)
 {
@@ -202,10 +202,10 @@ static int publish_own_sources(struct sy_balance *b)
 void address_follow_host(struct sy_balance *b)
 {
 	if (b->ctl->own_version != sy_own_sources_version(b->rt))
-		publish_own_sources(b); /* without memory the next tick tries again */
+		publish_own_sources(b); /* on failure the next tick retries */
 }
 
-int publish_addresses(struct sy_balance *b, bool leaving)
+int publish_addresses(struct sy_balance *b, bool include_unreferenced)
 {
 	size_t count = (size_t)rte_hash_count(b->ctl->model->address) +
 	               (size_t)rte_hash_count(b->ctl->model->source);
@@ -217,10 +217,10 @@ int publish_addresses(struct sy_balance *b, bool leaving)
 	uint32_t next = 0;
 	unsigned n = 0;
 	while (rte_hash_iterate(b->ctl->model->address, &key, &data, &next) >= 0)
-		if (leaving || ADDRESS_REFS(data) > 0)
+		if (include_unreferenced || ADDRESS_REFS(data) > 0)
 			entries[n++] = (struct address_set_entry){*(const struct sy_addr *)key,
 			                                          ADDRESS_KIND(data)};
-	n += source_list(b, leaving, entries + n);
+	n += source_list(b, include_unreferenced, entries + n);
 	struct address_set *address_set = address_set_build(entries, n);
 	free(entries);
 	if (!address_set || publish_own_sources(b) < 0 || publish_locals(b, false) < 0 ||

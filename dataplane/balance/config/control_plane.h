@@ -7,7 +7,7 @@
 #include "newer.h"
 
 struct model;         /* the accepted configuration: model.h */
-struct early;         /* the ports of VIPs that have a service: early.h */
+struct early;         /* ports of VIPs that XDP redirects to the forwarder: early.h */
 struct control;       /* the control socket: control.h */
 struct retired;       /* retire.c */
 struct attacks;       /* attacks.h */

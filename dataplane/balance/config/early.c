@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Which ports of a VIP have a service, for early drops. A service counts from its publishing until
- * its id is free: until then the ends of its sessions are answered. Workers handle ports that the
- * flow directors do not have yet, except a new service of a VIP whose ports they have:
- * early_flush() adds it at once. With unknown_ports other than drop, workers answer, and nothing is
- * dropped early.
+ * its id is free, because workers answer the ends of its sessions until then. A port that the flow
+ * directors do not have yet is handled by workers, unless the directors already drop other ports of
+ * its VIP: early_flush() therefore adds new services at once. With unknown_ports other than drop,
+ * workers answer, and nothing is dropped early.
  */
 #include "early.h"
 
@@ -21,10 +21,10 @@
 struct early_vip {
 	struct sy_addr addr;
 	unsigned count, capacity;
-	struct sy_port_range *range;
-	uint32_t *id;   /* on the list of VIPs to update in the flow directors */
-	bool due;       /* the flow directors drop ports outside an earlier list of ranges */
-	bool published; /* they drop what is not in an earlier list of ranges */
+	struct sy_port_range *range; /* ports of its services */
+	uint32_t *id;                /* by range: its service */
+	bool due;                    /* on the list of VIPs to update in the flow directors */
+	bool published; /* the flow directors have a list of ranges, and drop other ports */
 };
 
 /* The range of a service. */
@@ -38,7 +38,7 @@ struct early {
 	struct early_place *place; /* [max_services] by id */
 	struct early_vip **due;
 	unsigned dues, capacity;
-	bool complained;
+	bool warned;
 };
 
 struct early *early_create(const struct sy_balance *b)
@@ -202,13 +202,13 @@ static void vip_publish(struct sy_balance *b, struct early_vip *v)
 	if (!rc)
 		return;
 	vip_open(b, v);
-	if (!e->complained)
+	if (!e->warned)
 		sy_log(SY_LOG_WARN, "balance",
 		       "the flow director does not accept the ports of %s that have a service: "
 		       "%s; "
 		       "the workers drop packets to the others",
 		       sy_addr_format(&v->addr, text), strerror(-rc));
-	e->complained = true;
+	e->warned = true;
 }
 
 /* Updates a VIP and removes it from the list; the last one fills its place. */

@@ -36,7 +36,7 @@ struct traffic traffic_sum(const struct sy_balance *b, uint32_t server);
 int id_dictionary_reserve(struct sy_balance *b, struct sy_error *err);
 /* Called when the configuration is complete, before sessions are validated. A transaction that
  * removed a server and put it back gave it another id, because the old one was in use; a replay of
- * the journal does the same. This call gives such servers the id that they had last, so they keep
+ * the journal does the same. This call assigns such servers the id that they had last, so they keep
  * their sessions. */
 void id_dictionary_claim(struct sy_balance *b);
 /* Call when the sessions found were validated or are trusted: the dictionary then describes this

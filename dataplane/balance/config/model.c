@@ -96,10 +96,11 @@ int model_create(struct sy_balance *b, struct sy_error *err)
 	m->source = model_hash("sy_model_source", 2 * (b->options.max_servers + SNAT_PREFIXES),
 	                       sizeof(struct sy_source));
 	m->touched = calloc(b->options.max_services, sizeof(bool));
-	m->kept = calloc(b->options.max_servers, sizeof(uint64_t));
+	m->published_at = calloc(b->options.max_servers, sizeof(uint64_t));
 	b->ctl->early = early_create(b);
-	if (!m->service || !m->touched || !m->kept || !m->by_key || !m->address || !m->source ||
-	    !b->ctl->early || !id_pool_create(&m->service_ids, b->options.max_services) ||
+	if (!m->service || !m->touched || !m->published_at || !m->by_key || !m->address ||
+	    !m->source || !b->ctl->early ||
+	    !id_pool_create(&m->service_ids, b->options.max_services) ||
 	    !id_pool_create(&m->server_ids, b->options.max_servers))
 		return sy_fail(err, ENOMEM,
 		               "no memory for %u services and %u servers: raise --memory or lower "
@@ -146,7 +147,7 @@ void model_destroy(struct sy_balance *b)
 	free(m->ramp);
 	service_free(m->next);
 	free(m->touched);
-	free(m->kept);
+	free(m->published_at);
 	free(m->fresh);
 	free(m->service);
 	free(m->service_ids.free);
@@ -376,7 +377,8 @@ static struct model_server *server_find(struct model_service *s, const struct mo
 	return NULL;
 }
 
-/* Packets for an address of this host would not return through the forwarder. */
+/* Refuses a server with an address of this host: its packets would not return through the
+ * forwarder. */
 static int check_host(struct sy_balance *b, const struct model_service *s,
                       const struct model_server *server, struct sy_error *err)
 {
@@ -407,8 +409,8 @@ static int check_mode(struct sy_balance *b, const struct model_service *s,
 		               s->name, sy_addr_format(&server->addr, text), ntohs(server->port),
 		               s->mode == MODE_DR ? "DR" : "IPIP", ntohs(port),
 		               port ? "" : " for any of many");
-	/* no check while the configuration is loaded at a start: the server was accepted before,
-	 * and routes may be late */
+	/* Do not check while a saved configuration is loaded: the server was accepted earlier, and
+	 * routes may not be known yet. */
 	uint16_t path = b->ctl->served && s->mode == MODE_DR ? sy_path_lookup(b->rt, &server->addr)
 	                                                     : SY_PATH_NONE;
 	if (path != SY_PATH_NONE && !sy_path_is_on_link(b->rt, path))

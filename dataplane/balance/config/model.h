@@ -54,10 +54,10 @@ struct model_service {
 	                            snat_model.c */
 };
 
-/* Saved state of a touched service. NULL: it did not exist. */
+/* Saved state of a touched service. */
 struct model_touch {
 	uint32_t id;
-	struct model_service *before;
+	struct model_service *before; /* NULL: it did not exist */
 };
 
 /* An address to which sessions refer by id. */
@@ -69,7 +69,9 @@ struct model_local {
 
 struct id_pool {
 	uint32_t *free;
-	uint32_t count, fresh, limit; /* fresh: all ids below were allocated at least once */
+	uint32_t count; /* of free[] */
+	uint32_t fresh; /* the lowest id that was never allocated; loops over ids end here */
+	uint32_t limit;
 };
 
 struct model {
@@ -99,8 +101,10 @@ struct model {
 	bool *touched;        /* [max_services] by id */
 	uint32_t *fresh;      /* server ids allocated by this transaction */
 	unsigned freshes, fresh_capacity;
-	uint64_t *kept;       /* [max_servers] by id: the last publishing that kept the server */
-	uint64_t publishings; /* so far */
+	/* [max_servers] by id: value of `publishings` when a service was last published with the
+	 * server */
+	uint64_t *published_at;
+	uint64_t publishings;        /* number of services published so far */
 	uint64_t publishings_before; /* publishings before this transaction */
 	struct model_local local_before[MAX_LOCALS];
 	bool local_touched, address_touched, source_touched, snat_touched;
@@ -114,7 +118,7 @@ int read_addr(const ProtobufCBinaryData *bytes, const char *what, struct sy_addr
 bool read_prefix_addr(const Steelyard__Forwarder__V1__Prefix *p, struct sy_addr *out);
 int read_timeouts(const Steelyard__Forwarder__V1__Timeouts *pb, uint16_t out[SESSION_STATES],
                   struct sy_error *err);
-/* Saves a copy of service id, once per transaction. */
+/* Saves a copy of service `id` for model_rollback(), once per transaction. */
 int model_touch(struct model *m, uint32_t id, struct sy_error *err);
 void model_service_free(struct model_service *s);
 /* Adds to the number of servers of this service: sign 1 or −1. */
@@ -166,9 +170,9 @@ int model_transact(struct sy_balance *b, model_changes apply, const void *what,
  * earlier process that are not configured. */
 void model_settle(struct sy_balance *b);
 
-/* Publishes the address set and the local addresses. `leaving`: including those without
- * references. */
-int publish_addresses(struct sy_balance *b, bool leaving);
+/* Publishes the address set and the local addresses. `include_unreferenced`: including those
+ * without references. */
+int publish_addresses(struct sy_balance *b, bool include_unreferenced);
 /* The same for the host's own addresses if they have changed. Called by the control thread's
  * tick. */
 void address_follow_host(struct sy_balance *b);
@@ -210,9 +214,10 @@ void source_divert(struct sy_balance *b);
 /* Ends that for all sources, until source_divert(). */
 void source_release(struct sy_balance *b);
 void source_collect(struct sy_balance *b);
-/* Lists their addresses, maybe with duplicates; `leaving`: including those without references.
- * `entries` must have space for rte_hash_count(). Returns their number. */
-unsigned source_list(const struct sy_balance *b, bool leaving, struct address_set_entry *entries);
+/* Lists their addresses, maybe with duplicates; `include_unreferenced`: including those without
+ * references. `entries` must have space for rte_hash_count(). Returns their number. */
+unsigned source_list(const struct sy_balance *b, bool include_unreferenced,
+                     struct address_set_entry *entries);
 uint8_t address_kind(struct sy_balance *b, const struct sy_addr *addr);
 
 uint32_t id_alloc(struct id_pool *p); /* UINT32_MAX: none left */

@@ -22,7 +22,7 @@ static int service_compare(const void *one, const void *other)
 	             : range_compare(ntohs(a->vport), last_of(a), ntohs(b->vport), last_of(b));
 }
 
-/* The ranges are sorted. If a range begins within an open one it must also end there. */
+/* s[]: sorted by service_compare(). A range that begins within an open one must also end there. */
 static int check_sorted(struct model_service *const *s, uint32_t count, struct sy_error *err)
 {
 	struct model_service **open = malloc((count + 1) * sizeof(*open));
@@ -37,11 +37,11 @@ static int check_sorted(struct model_service *const *s, uint32_t count, struct s
 		while (depth > 0 && last_of(&open[depth - 1]->key) < ntohs(key->vport))
 			depth--;
 		if (depth > 0 && open[depth - 1]->key.vport == 0 && ntohs(key->vport) == 1 &&
-		    last_of(key) == UINT16_MAX) { /* no client uses port 0 */
+		    last_of(key) == UINT16_MAX) { /* port 0 is not used */
 			rc = sy_fail(
 			        err, EINVAL,
-			        "service %s: its %s are all there are, which service %s has: let "
-			        "one of them have the servers of both",
+			        "service %s: its %s are all ports, and service %s already has all "
+			        "ports: merge the two",
 			        s[i]->name, ports_format(key, ports), open[depth - 1]->name);
 			break;
 		}

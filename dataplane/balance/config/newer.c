@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-/* Calls newer_find() for the messages that a field holds. */
+/* Calls newer_find() for the messages in a field. */
 static void field_search(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f,
                          struct newer *out)
 {

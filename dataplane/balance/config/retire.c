@@ -87,9 +87,9 @@ void traffic_add(struct traffic *sum, const struct traffic *t)
 	sum->ended += t->ended;
 }
 
-/* Adds to the service what a leaving server has counted since the last call. Called at once when
- * the server leaves: a service's counters never decrease. */
-static void hand_counters_over(struct sy_balance *b, struct retired_entry *entry)
+/* Adds to the service what its retired server has counted since the last call. Called at once when
+ * the server is retired, so that a service's counters never decrease. */
+static void retired_counters_add(struct sy_balance *b, struct retired_entry *entry)
 {
 	uint32_t service = b->endpoint[entry->id].service;
 	struct model_service *s = service == SERVICE_NONE ? NULL : b->ctl->model->service[service];
@@ -116,7 +116,7 @@ void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id)
 	if (!batch) {
 		batch = *last = calloc(1, sizeof(*batch));
 		if (!batch)
-			return; /* the id is never used again: safe, and nothing else is possible */
+			return; /* without memory the id stays unused forever, which is safe */
 	}
 	if (batch->count == batch->capacity) {
 		unsigned capacity = batch->capacity ? 2 * batch->capacity : 16;
@@ -129,7 +129,7 @@ void retire_id(struct sy_balance *b, enum retired_kind kind, uint32_t id)
 	struct retired_entry *entry = &batch->entry[batch->count++];
 	*entry = (struct retired_entry){.kind = kind, .id = id};
 	if (kind == RETIRED_SERVER)
-		hand_counters_over(b, entry);
+		retired_counters_add(b, entry);
 }
 
 void retire_forget(struct sy_balance *b, enum retired_kind kind, uint32_t id)
@@ -145,7 +145,7 @@ static void free_server(struct sy_balance *b, struct retired_entry *entry)
 {
 	uint32_t id = entry->id;
 	struct traffic sum = traffic_sum(b, id);
-	hand_counters_over(b, entry);
+	retired_counters_add(b, entry);
 	b->ctl->gone.created += sum.created;
 	b->ctl->gone.ended += sum.ended;
 	for (unsigned w = 0; w < b->workers; w++) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sources whose packets the forwarder diverts: NAT servers, counted by their services, and the
+/* Sources whose packets the forwarder diverts: NAT servers, reference-counted by services, and the
  * inside networks of SNAT. */
 #include <arpa/inet.h>
 
@@ -79,14 +79,16 @@ void source_collect(struct sy_balance *b)
 	}
 }
 
-unsigned source_list(const struct sy_balance *b, bool leaving, struct address_set_entry *entries)
+unsigned source_list(const struct sy_balance *b, bool include_unreferenced,
+                     struct address_set_entry *entries)
 {
 	const void *key;
 	void *data;
 	uint32_t next = 0;
 	unsigned n = 0;
 	while (rte_hash_iterate(b->ctl->model->source, &key, &data, &next) >= 0)
-		if (!((const struct sy_source *)key)->bits && (leaving || SOURCE_REFS(data) > 0))
+		if (!((const struct sy_source *)key)->bits &&
+		    (include_unreferenced || SOURCE_REFS(data) > 0))
 			entries[n++] = (struct address_set_entry){
 			        ((const struct sy_source *)key)->addr, ADDRESS_SET_SERVER};
 	return n;

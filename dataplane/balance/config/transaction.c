@@ -163,22 +163,22 @@ void model_rollback(struct sy_balance *b)
 
 /* ---- publishing ------------------------------------------------------------------------------ */
 
-/* Notes the servers that a service has from now on, by the number of this publishing. That avoids a
- * search: a service may be large. */
-static void keep_servers(struct model *m, const struct model_service *after)
+/* Marks the servers of the published service by the number of this publishing. Checking a mark
+ * replaces a search for removed servers, as a service may be large. */
+static void servers_mark_published(struct model *m, const struct model_service *after)
 {
 	m->publishings++;
 	for (unsigned i = 0; after && i < after->servers; i++)
-		m->kept[after->server[i].id] = m->publishings;
+		m->published_at[after->server[i].id] = m->publishings;
 }
 
-/* Retires servers that the service had before and does not have now. */
+/* Retires the servers that the service no longer has. */
 static void publish_removed_servers(struct sy_balance *b, const struct model_service *before)
 {
 	const struct model *m = b->ctl->model;
 	for (unsigned i = 0; before && i < before->servers; i++) {
 		uint32_t id = before->server[i].id;
-		if (m->kept[id] == m->publishings)
+		if (m->published_at[id] == m->publishings)
 			continue;
 		server_id_leave(b, id);
 	}
@@ -211,7 +211,7 @@ void publish_service(struct sy_balance *b, uint32_t id, const struct model_servi
 		id_free(&m->service_ids, id);
 		return;
 	}
-	keep_servers(m, after);
+	servers_mark_published(m, after);
 	b->ctl->access->changed |= after && after->policy.access &&
 	                           (!before || before->policy.access != after->policy.access);
 	if (after) {
@@ -297,12 +297,12 @@ bool model_publish(struct sy_balance *b, int64_t budget)
 	return limits_publish_chains(b, &budget);
 }
 
-static void publish_set(struct sy_balance *b, bool leaving)
+static void publish_set(struct sy_balance *b, bool include_unreferenced)
 {
 	const struct model *m = b->ctl->model;
 	if (!m->address_touched && !m->local_touched && !m->source_touched)
 		return;
-	if (publish_addresses(b, leaving) < 0)
+	if (publish_addresses(b, include_unreferenced) < 0)
 		sy_log(SY_LOG_ERROR, "balance", "no memory: the set of addresses is out of date");
 }
 
@@ -335,7 +335,7 @@ void model_finish(struct sy_balance *b)
 	struct model *m = b->ctl->model;
 	for (unsigned i = 0; i < m->freshes; i++) {
 		uint32_t id = m->fresh[i];
-		if (m->kept[id] <= m->publishings_before)
+		if (m->published_at[id] <= m->publishings_before)
 			server_id_return(b, id);
 	}
 	publish_removed_locals(b);

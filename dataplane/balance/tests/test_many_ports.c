@@ -292,7 +292,7 @@ static void test_refused(void **state)
 	static const uint16_t whole[2] = {1, 65535};
 	struct service_key most = key_of(0, whole);
 	put_service(&c, &most, "most", FLOW_RR, NULL);
-	refuse(f, &c, "its ports 1-65535 are all there are, which service");
+	refuse(f, &c, "its ports 1-65535 are all ports, and service");
 	put_server(&c, &old, &server, 8000, 1, FLOW_UP);
 	refuse(f, &c, "must be the service's, 0 for any of many");
 	put_server(&c, &one, &server, 0, 1, FLOW_UP);
