@@ -49,7 +49,7 @@ static inline bool session_state_is_embryonic(uint8_t state)
 /* The name that operators see; "?" for an unknown state. */
 const char *session_state_name(enum session_state state);
 
-enum session_direction { SESSION_CLIENT, SESSION_SERVER }; /* who sent the packet */
+enum session_direction { SESSION_CLIENT, SESSION_SERVER }; /* the sender of a packet */
 
 enum session_flags {
 	SESSION_CLIENT_FIN = 1,
@@ -132,7 +132,8 @@ struct session_cold {
 		};
 	};
 	uint16_t commit; /* 0: incomplete; else session_check() of the hot half, stored last */
-	uint16_t vport;  /* port that the client asked for, network order; 0: the endpoint's */
+	uint16_t vport;  /* destination port of the client's packets, network order; 0: the
+	                    endpoint's */
 };
 _Static_assert(sizeof(struct session_cold) == 16, "four a cache line");
 #define SESSION_CREATED_MASK 0x7fffffu
@@ -196,7 +197,7 @@ struct session_store;
  * adopted is renamed to NAME.refused (and removed if its huge pages are needed); the reason is
  * logged and returned by session_store_found(). Unless found is NEW or HANDED_OVER,
  * session_store_adopt() must come before any use of the tables. Returns 0, -EBUSY if another
- * process holds the file, -ENOMEM or -ENOSPC without enough memory or huge pages, or another
+ * process has locked the file, -ENOMEM or -ENOSPC without enough memory or huge pages, or another
  * negative errno.
  */
 int session_store_open(const struct session_store_options *options, struct session_store **out,
@@ -318,9 +319,9 @@ struct session_validator {
 	 * not cover (path, state, flags, seen). hot[1] is its pair record, or a record whose state
 	 * is not SESSION_PAIR_RECORD. idle_s: seconds since its last packet, including the time
 	 * between the processes. */
-	enum session_result (*validator)(void *ctx, uint8_t slot, struct session *hot,
-	                                 const struct session_cold *cold, uint32_t idle_s,
-	                                 struct sy_tuple *client, struct sy_tuple *server);
+	enum session_result (*validate)(void *ctx, uint8_t slot, struct session *hot,
+	                                const struct session_cold *cold, uint32_t idle_s,
+	                                struct sy_tuple *client, struct sy_tuple *server);
 	/* Do two live records have the same tuple on this side? */
 	bool (*same)(void *ctx, const struct session *a, const struct session_cold *a_cold,
 	             const struct session *b, const struct session_cold *b_cold,

@@ -14,8 +14,8 @@
 /* Records validated before the first is indexed: their cache misses overlap. */
 #define BATCH 32
 
-/* Max ticks. A larger value means that the record was written after its process was last alive; all
- * timeouts are below 2^15 s. */
+/* Max idle ticks. Above it, `seen` is later than the last heartbeat of the process that wrote it,
+ * so the difference has wrapped: counts as idle 0. Timeouts are below 2^15 s. */
 #define IDLE_MAX (UINT16_MAX - 60)
 
 static const char *const result_names[] = {
@@ -43,9 +43,10 @@ const char *session_result_help(enum session_result v)
 struct adoption {
 	struct session_store *s;
 	const struct session_validator *validator;
-	const struct sy_hash_key *key; /* the file's own: copies would be in core dumps */
+	const struct sy_hash_key *key; /* points into the file; a copy on the heap would
+	                                * appear in core dumps */
 	uint32_t servers;
-	uint16_t left_tick; /* tick at which the file's last process was alive */
+	uint16_t left_tick; /* tick of the last heartbeat of the file's last process */
 	uint32_t away_s;    /* seconds since then */
 	unsigned next_slot; /* atomic; each thread claims one slot at a time */
 };
@@ -69,7 +70,7 @@ struct candidate {
 
 /* ---- one record ------------------------------------------------------------------------------ */
 
-/* Ignores `seen`: a worker may have written it just as the session ended. */
+/* Ignores `seen`: a worker may have written it while the session ended. */
 static bool hot_is_empty(const struct session *hot)
 {
 	struct session rest = *hot;
@@ -85,7 +86,7 @@ static uint32_t idle_seconds(const struct adoption *a, const struct session *hot
 	return a->away_s + (idle > IDLE_MAX ? 0 : idle);
 }
 
-/* KEPT: c is ready for the index. */
+/* Returns KEPT if the record is valid; then *c is complete. */
 static enum session_result record_validate(const struct adopter *w, struct candidate *c)
 {
 	const struct adoption *a = w->a;
@@ -100,8 +101,8 @@ static enum session_result record_validate(const struct adopter *w, struct candi
 		return SESSION_MISPLACED;
 	if (c->hot->server >= a->servers)
 		return SESSION_UNKNOWN_ID;
-	enum session_result v = a->validator->validator(a->validator->ctx, slot, c->hot, cold,
-	                                                idle_seconds(a, c->hot), &client, &server);
+	enum session_result v = a->validator->validate(a->validator->ctx, slot, c->hot, cold,
+	                                               idle_seconds(a, c->hot), &client, &server);
 	if (v != SESSION_KEPT)
 		return v;
 	c->client_hash = sy_hash_tuple(a->key, &client);
@@ -137,8 +138,8 @@ static bool record_has_pair(const struct session_table *t, uint32_t record)
 	       hot[1].delta == session_check(&hot[0]);
 }
 
-/* Counts the end of a session. Its pair record, or the rest of one, is freed when the loop reaches
- * it. */
+/* Counts the session's result and frees its record. Its pair record, even an incomplete one, is
+ * freed when the loop reaches it. */
 static void record_end(struct adopter *w, uint32_t record, enum session_result why)
 {
 	w->count[why]++;
@@ -299,7 +300,7 @@ static void adopters_run(struct adoption *a, unsigned threads, uint64_t count[SE
 	struct adopter adopter[SY_SLOTS] = {0};
 	unsigned started = 1;
 
-	/* without a further thread, adoption only takes longer */
+	/* A thread that cannot be created only delays adoption. */
 	for (unsigned i = 0; i < SY_SLOTS; i++)
 		adopter[i].a = a;
 	while (started < threads && started < SY_SLOTS &&

@@ -27,7 +27,7 @@
 #define SESSION_FILE_STATES 4096 /* where the slot states begin */
 #define SESSION_FILE_FIRST  8192 /* where slot 0 begins */
 
-#define SESSION_FILE_MOST (UINT64_C(1) << 38) /* bytes: 2^32 cache lines */
+#define SESSION_FILE_MAX (UINT64_C(1) << 38) /* bytes: 2^32 cache lines */
 
 /* Server ids have 24 bits. */
 #define SESSIONS_MAX        (UINT64_C(1) << 31) /* a file's cache lines are counted in 32 bits */

@@ -4,14 +4,15 @@
  * (docs/design/0017-remote-sessions.md):
  *
  *     0                16                                              32
- *     │ who: client    │ how: ports, ids, delta, seen, path, state, flags │
+ *     │ client address │ rest: ports, ids, delta, seen, path, state, flags│
  *
  * Each 16-byte half is read and written in one access; with AVX, aligned 16-byte accesses are
  * atomic (Intel SDM 3A 9.1.1, AMD APM 2 7.3.2). In a used record only seen, path, state and flags
- * change. Creation writes `who` before `how`, which marks the record as used. The end of a session
- * frees the record by `how`, then clears `who`. A reader reads `how`, `who`, and `how` again. If
- * both reads of `how` agree (apart from `seen`), both halves belong to one session. Exception: the
- * record had another session in between, and both sessions had the same ports, ids and delta.
+ * change. Creation writes the client before the rest, which marks the record as used. The end of a
+ * session frees the record by the rest, then clears the client. A reader reads the rest, the
+ * client, and the rest again. If both reads of the rest agree (apart from `seen`), both halves
+ * belong to one session. Exception: the record had another session in between, and both sessions
+ * had the same ports, ids and delta.
  *
  * Writer: the slot's owner; any worker writes `seen`. Readers: any worker.
  */
@@ -42,9 +43,9 @@ static inline void hot_half_write(struct session *s, unsigned half, __m128i byte
 static inline void hot_write(struct session *at, const struct session *hot)
 {
 	const __m128i *from = (const __m128i *)hot;
-	__m128i who = _mm_loadu_si128(from), how = _mm_loadu_si128(from + 1);
-	hot_half_write(at, 0, who);
-	hot_half_write(at, 1, how);
+	__m128i client = _mm_loadu_si128(from), rest = _mm_loadu_si128(from + 1);
+	hot_half_write(at, 0, client);
+	hot_half_write(at, 1, rest);
 }
 
 static inline void hot_clear(struct session *at)
@@ -63,11 +64,11 @@ static inline bool hot_is_shared(void)
 static inline __attribute__((always_inline)) bool hot_read(const struct session *at,
                                                            struct session *out)
 {
-	__m128i how = hot_half(at, 1), who = hot_half(at, 0), again = hot_half(at, 1);
-	unsigned same = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(how, again));
-	unsigned none = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(who, _mm_setzero_si128()));
-	_mm_storeu_si128((__m128i *)out, who);
-	_mm_storeu_si128((__m128i *)out + 1, how);
+	__m128i rest = hot_half(at, 1), client = hot_half(at, 0), again = hot_half(at, 1);
+	unsigned same = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(rest, again));
+	unsigned none = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(client, _mm_setzero_si128()));
+	_mm_storeu_si128((__m128i *)out, client);
+	_mm_storeu_si128((__m128i *)out + 1, rest);
 	return (same | HOT_SEEN) == HOT_WHOLE && none != HOT_WHOLE;
 }
 

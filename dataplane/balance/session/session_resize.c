@@ -55,7 +55,7 @@ static int next_make(struct session_store *s, struct session_map *next, struct s
 	next->fd = session_file_open(path, O_CREAT | O_EXCL, err);
 	if (next->fd < 0)
 		return next->fd;
-	/* same keys: code may have copied them already */
+	/* The same keys, as other modules may have copied them already. */
 	int rc = session_store_make(s, next, path, session_store_key(s), session_store_slot_key(s),
 	                            err);
 	if (rc == 0)

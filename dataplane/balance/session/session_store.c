@@ -138,7 +138,7 @@ static bool refused_drop(struct session_store *s)
 static uint64_t store_reserve(const struct session_store *s)
 {
 	uint64_t bytes = 3 * 64 * s->limit + s->wanted.size * SY_SLOTS + s->now.length;
-	return bytes < SESSION_FILE_MOST ? bytes : SESSION_FILE_MOST;
+	return bytes < SESSION_FILE_MAX ? bytes : SESSION_FILE_MAX;
 }
 
 int session_store_make(struct session_store *s, struct session_map *m, const char *path,

@@ -10,7 +10,7 @@ struct node {
 	uint8_t depth; /* moves from the root */
 };
 
-/* home: the first bucket of the entry. */
+/* Writes an entry. home: its first bucket. */
 static void place_set(const struct session_index *x, struct session_place p, uint16_t tag,
                       uint32_t entry, uint32_t home)
 {
@@ -24,7 +24,7 @@ static void place_set(const struct session_index *x, struct session_place p, uin
 	}
 }
 
-/* The first bucket of its entry. */
+/* Returns the first bucket of the entry at this position. */
 static uint32_t place_home(const struct session_index *x, struct session_place p)
 {
 	const struct session_bucket *b = &session_buckets(x)[p.bucket];
@@ -63,6 +63,8 @@ static uint32_t bucket_empty(const struct session_index *x, uint32_t bucket)
 	return session_bucket_match(&session_buckets(x)[bucket], 0);
 }
 
+/* Fills *walk with the path from a root to an empty position in bucket queue[at]. empty: bitmap of
+ * the bucket's empty positions. */
 static void walk_trace(const struct node *queue, uint32_t at, uint32_t empty,
                        struct session_walk *walk)
 {

@@ -5,13 +5,13 @@
 
 #include "session.h"
 
-/* Max buckets that a search visits, breadth first. Every full bucket leads to ten others: 2 at the
- * root, then 20, then 200; the rest of the limit is three moves away. */
+/* Max buckets that a breadth-first search visits. Each full bucket has 10 entries to move: the
+ * search visits 2 buckets, then 20, then 200, and the remaining ones at depth 3. */
 #define SESSION_WALK_BUCKETS 512
 #define SESSION_WALK_MOVES   3
 
-/* The positions that an insertion changed: entries moved from place[i] to place[i + 1], and the new
- * entry went to place[0]. */
+/* The positions that an insertion changed: each entry at place[i] moved to place[i + 1], and the
+ * new entry is at place[0]. */
 struct session_walk {
 	uint32_t length; /* of place[], at least 1 */
 	struct session_place {
@@ -19,8 +19,8 @@ struct session_walk {
 	} place[SESSION_WALK_MOVES + 1];
 };
 
-/* Inserts `entry` under a hash, moving others to their other buckets if needed. Returns false, with
- * nothing changed, if it finds no path to an empty place. */
+/* Inserts `entry` under a hash, moving other entries to their second buckets if needed. Returns
+ * false, with nothing changed, if it finds no path to an empty place. */
 bool session_walk_insert(const struct session_index *x, uint64_t hash, uint32_t entry,
                          struct session_walk *walk);
 

@@ -282,7 +282,7 @@ static enum session_result killer_validate(void *ctx, uint8_t slot, struct sessi
 {
 	if (killer_left-- == 0)
 		kill(getpid(), SIGKILL);
-	return killer_inner.validator(ctx, slot, hot, cold, idle_s, client, server);
+	return killer_inner.validate(ctx, slot, hot, cold, idle_s, client, server);
 }
 
 /* In a child process: opens and adopts until `records` are validated. */
