@@ -87,8 +87,8 @@ static uint32_t echo_us(const struct sy_stack *s, const struct sent_ack *in)
 
 /* Returns the RTT that made a time-out spurious; 0 if it was not, or if a D-SACK shows that an ACK
  * was lost and this one acknowledges the copy. Unknown without SACK. */
-static uint32_t late_us(const struct sy_stack *s, const struct connection *c,
-                        const struct sent_news *news, const struct sent_ack *in)
+static uint32_t spurious_rtt_us(const struct sy_stack *s, const struct connection *c,
+                                const struct sent_news *news, const struct sent_ack *in)
 {
 	bool late = c->flags & C_SACK && news->spurious && !news->dsack;
 	return late ? echo_us(s, in) : 0;
@@ -96,19 +96,19 @@ static uint32_t late_us(const struct sy_stack *s, const struct connection *c,
 
 /* Shares the RTT of a spurious time-out with all connections. The echoed timestamp may be forged,
  * so it counts no more than the time that this stack waited. */
-static void late_share(struct sy_stack *s, const struct connection *c, uint32_t us)
+static void spurious_rtt_share(struct sy_stack *s, const struct connection *c, uint32_t us)
 {
 	uint64_t waited = (uint64_t)(s->now_ms - c->retry_ms + 1) * 1000;
 
 	if (c->retries > 0)
-		timer_late(s, us < waited ? us : (uint32_t)waited);
+		rto_floor_note_spurious(s, us < waited ? us : (uint32_t)waited);
 }
 
 static void rtt_update(struct sy_stack *s, struct connection *c, const struct sent_news *news,
                        const struct sent_ack *in, uint32_t flight, bool syn)
 {
 	uint32_t per_window = (flight + 2u * c->mss - 1) / (2u * c->mss);
-	uint32_t late = late_us(s, c, news, in), us = news->rtt_us ? news->rtt_us : late;
+	uint32_t late = spurious_rtt_us(s, c, news, in), us = news->rtt_us ? news->rtt_us : late;
 
 	if (us)
 		rtt_sample(&c->rtt, us, per_window ? per_window : 1, time_ms64(s));
@@ -116,9 +116,9 @@ static void rtt_update(struct sy_stack *s, struct connection *c, const struct se
 		rtt_restart(&c->rtt);
 	if (late) {
 		rtt_late(&c->rtt, us);
-		late_share(s, c, us);
+		spurious_rtt_share(s, c, us);
 	} else if (us && us < RTT_MIN_TIMEOUT_MS * 1000) {
-		timer_quick(s, c, syn);
+		rto_floor_note_quick(s, c, syn);
 	}
 	if (syn && c->retries > 0 && !news->rtt_us)
 		rtt_syn_lost(&c->rtt);

@@ -15,7 +15,7 @@ static void syn_process(struct sy_stack *s, struct connection *c, struct segment
 	c->snd_wnd = c->snd_wnd_max = seg->window; /* not scaled: RFC 7323 2.2 */
 	c->snd_wl1 = seg->seq;
 	c->snd_wl2 = seg->ack;
-	connection_agree(s, c, &seg->options);
+	connection_apply_options(s, c, &seg->options);
 	if (c->flags & C_TIMESTAMPS) {
 		c->ts_recent = seg->options.time;
 		c->ts_recent_ms = s->now_ms;

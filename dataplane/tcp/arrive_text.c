@@ -212,7 +212,7 @@ static void text_ack_schedule(struct sy_stack *s, struct connection *c, const st
 	uint32_t size = seg->size && seg->size < len ? seg->size : len;
 
 	if (size > c->rcv_mss) {
-		uint16_t max = connection_offer(s, c); /* upper bound */
+		uint16_t max = connection_local_mss(s, c); /* upper bound */
 		c->rcv_mss = size < max ? (uint16_t)size : max;
 	}
 	delay_arrived(&c->delay, size < c->rcv_mss || seg->flags & SY_TCP_PSH);

@@ -126,7 +126,7 @@ static void table_remove(struct sy_stack *s, struct connection *c)
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
-/* Returns the oldest in TIME-WAIT without an application. */
+/* Returns the oldest connection in TIME-WAIT without an application, or NULL. */
 static struct connection *time_wait_oldest(struct sy_stack *s)
 {
 	uint32_t at = s->time_wait.first;
@@ -140,7 +140,7 @@ static struct connection *time_wait_oldest(struct sy_stack *s)
 	return NULL;
 }
 
-static struct connection *place_take(struct sy_stack *s)
+static struct connection *slot_alloc(struct sy_stack *s)
 {
 	if (s->free == INDEX_NONE && s->fresh == s->options.connections) {
 		struct connection *old = time_wait_oldest(s);
@@ -160,7 +160,7 @@ static struct connection *place_take(struct sy_stack *s)
 
 struct connection *connection_make(struct sy_stack *s, const struct sy_tuple *from_peer)
 {
-	struct connection *c = place_take(s);
+	struct connection *c = slot_alloc(s);
 	uint16_t generation;
 
 	if (!c)
@@ -210,18 +210,18 @@ void connection_begin(struct sy_stack *s, struct connection *c, uint32_t iss)
 	c->snd_una = c->snd_nxt = c->recover = iss;
 	c->small_end = c->cork_from = iss;
 	send_buffer_init(&c->unsent, iss + 1);
-	connection_resize(c);
+	connection_update_mss(c);
 	congestion_init(&c->congestion, s->congestion, c->mss, iss, time_ms64(s));
 }
 
-uint16_t connection_offer(const struct sy_stack *s, const struct connection *c)
+uint16_t connection_local_mss(const struct sy_stack *s, const struct connection *c)
 {
 	uint16_t mss = sy_tcp_mss(connection_v4(c), s->options.mtu, 0);
 	return c->user_mss && c->user_mss < mss ? c->user_mss : mss;
 }
 
 /* Do not probe path MTUs beyond the peer's MSS. */
-static void path_limit(const struct sy_stack *s, struct connection *c)
+static void path_mtu_limit(const struct sy_stack *s, struct connection *c)
 {
 	uint32_t mss = c->peer_mss > MIN_MSS ? c->peer_mss : MIN_MSS;
 	uint32_t max = mss + TCP_HEADERS +
@@ -231,7 +231,8 @@ static void path_limit(const struct sy_stack *s, struct connection *c)
 		path_mtu_link(&c->path_mtu, (uint16_t)max, time_ms64(s));
 }
 
-void connection_agree(struct sy_stack *s, struct connection *c, const struct sy_tcp_options *o)
+void connection_apply_options(struct sy_stack *s, struct connection *c,
+                              const struct sy_tcp_options *o)
 {
 	if (o->sack && !s->options.no_sack)
 		c->flags |= C_SACK;
@@ -243,11 +244,11 @@ void connection_agree(struct sy_stack *s, struct connection *c, const struct sy_
 		c->rcv_scale = s->receive_scale;
 	}
 	c->peer_mss = o->mss ? o->mss : connection_v4(c) ? MSS_DEFAULT4 : MSS_DEFAULT6;
-	path_limit(s, c);
-	connection_resize(c);
+	path_mtu_limit(s, c);
+	connection_update_mss(c);
 }
 
-void connection_resize(struct connection *c)
+void connection_update_mss(struct connection *c)
 {
 	uint16_t headers =
 	        (connection_v4(c) ? sizeof(struct sy_ipv4) : sizeof(struct sy_ipv6)) + TCP_HEADERS;
@@ -279,7 +280,7 @@ void connection_established(struct sy_stack *s, struct connection *c)
 
 /* ---- end ------------------------------------------------------------------------------------- */
 
-/* Removes it from its LIST_ROLE list. */
+/* Removes the connection from its LIST_ROLE list. */
 static void role_leave(struct sy_stack *s, struct connection *c)
 {
 	if (c->listener != LISTENER_NONE)
@@ -313,7 +314,8 @@ void connection_orphan(struct sy_stack *s, struct connection *c)
 	connection_end(s, c, 0);
 }
 
-/* Do not restart the deadline under memory pressure: a byte now and then must not pin memory. */
+/* Do not restart the deadline under memory pressure: a peer that acknowledges a byte now and then
+ * must not pin memory. */
 void connection_orphan_progress(struct sy_stack *s, struct connection *c)
 {
 	if (!orphans_are_many(s))

@@ -18,12 +18,12 @@
 enum {
 	C_OWNED = 1 << 0,   /* the application has its id */
 	C_PASSIVE = 1 << 1, /* opened by the peer */
-	C_SACK = 1 << 2,    /* negotiated: SACK, timestamps, window scaling, ECN */
+	C_SACK = 1 << 2,    /* negotiated, as are the next three */
 	C_TIMESTAMPS = 1 << 3,
 	C_SCALE = 1 << 4,
 	C_ECN = 1 << 5,
-	C_ACK_NOW = 1 << 6, /* an ACK is due: now, by the delayed-ACK timer */
-	C_ACK_LATER = 1 << 7,
+	C_ACK_NOW = 1 << 6,     /* an ACK is due now */
+	C_ACK_LATER = 1 << 7,   /* an ACK is due when the delayed-ACK timer fires */
 	C_ECHO_CE = 1 << 8,     /* ECN: send ECE until the peer sends CWR */
 	C_SEND_CWR = 1 << 9,    /* ECN: send CWR with the next new segment */
 	C_FIN_WANTED = 1 << 10, /* the application closed the sending side */
@@ -32,13 +32,13 @@ enum {
 	C_CORK = 1 << 13,
 	C_QUICK_ACK = 1 << 14,
 	C_LINGER_ABORT = 1 << 15,
-	C_WANTS_SPACE = 1 << 16,   /* send returned -EAGAIN */
-	C_MORE = 1 << 17,          /* MSG_MORE, until the peer acknowledges */
-	C_URGENT_IN = 1 << 18,     /* urgent_in is unread */
-	C_URGENT_OUT = 1 << 19,    /* urgent_out is unacknowledged */
-	C_ORPHAN = 1 << 21,        /* closed by the application with unacknowledged data */
-	C_PACED = 1 << 22,         /* pace.h */
-	C_PROBED = 1 << 20,        /* a zero-window probe byte was sent, which no range has */
+	C_WANTS_SPACE = 1 << 16, /* send returned -EAGAIN */
+	C_MORE = 1 << 17,        /* MSG_MORE, until the peer acknowledges */
+	C_URGENT_IN = 1 << 18,   /* urgent_in is unread */
+	C_URGENT_OUT = 1 << 19,  /* urgent_out is unacknowledged */
+	C_ORPHAN = 1 << 21,      /* closed by the application with unacknowledged data */
+	C_PACED = 1 << 22,       /* pace.h */
+	C_PROBED = 1 << 20, /* a zero-window probe byte was sent, which is not in the scoreboard */
 	C_TAIL_TIMER = 1 << 23,    /* TIMER_RETRANSMIT is the tail loss probe timer */
 	C_HASHED = 1 << 24,        /* in the hash table */
 	C_RECEIVE_FIXED = 1 << 25, /* the application set the buffer's limit */
@@ -52,8 +52,8 @@ enum {
 };
 
 #define EVENT_SPACE                                                                                \
-	128 /* in `events`: this connection was notified of a free chunk, for which no other one   \
-	       is */
+	128 /* in `events`: the connection was notified that a chunk is free; no other connection  \
+	       was notified of the same chunk */
 
 #define LISTENER_NONE      UINT16_MAX
 #define TCP_TIMESTAMPS_LEN 12
@@ -111,7 +111,7 @@ struct connection {
 	uint8_t recovery;    /* enum recovery */
 	uint8_t retries;     /* consecutive time-outs or zero-window probes */
 	uint8_t probes;      /* unanswered keepalive or zero-window probes */
-	uint32_t retry_ms;   /* time of the first */
+	uint32_t retry_ms;   /* time of the first of these time-outs or probes */
 
 	uint32_t snd_wnd_max;      /* largest window the peer has advertised */
 	uint32_t small_end;        /* Minshall: end of the last partial segment */
@@ -124,7 +124,7 @@ struct connection {
 	struct rtt rtt;
 	struct path_mtu path_mtu;
 
-	uint16_t peer_mss; /* as offered by the peer */
+	uint16_t peer_mss; /* announced by the peer */
 	uint16_t rcv_mss;  /* largest segment received */
 	uint16_t user_mss; /* set by the application; 0: not set */
 	uint16_t error;    /* errno */
@@ -146,11 +146,13 @@ struct connection {
 	uint8_t challenges; /* challenge ACKs in second challenge_s, modulo 256 */
 	uint8_t challenge_s;
 
-	/* Receive window autotuning (window.c). */
-	uint32_t receive_limit, send_limit;
-	uint32_t read_seq, read_ms,
-	        read_round; /* this round: first byte, start; previous round: bytes */
-	uint32_t receive_rtt_us;
+	/* Buffer autotuning (window.c). A round lasts at least receive_rtt_us. */
+	uint32_t receive_limit;  /* of the receive buffer, bytes */
+	uint32_t send_limit;     /* of the send buffer, bytes */
+	uint32_t read_seq;       /* first unread byte when this round began */
+	uint32_t read_ms;        /* start of this round */
+	uint32_t read_round;     /* most bytes read in an earlier round */
+	uint32_t receive_rtt_us; /* RTT as estimated by the receiver; 0: unknown */
 
 	uint64_t bytes_acked, bytes_received;
 	uint32_t retransmitted;
@@ -199,24 +201,28 @@ void connection_time_wait(struct sy_stack *s, struct connection *c);
  * not pin memory (RFC 6429 5): without progress, the orphan ends after ORPHAN_MS, and immediately
  * if there are too many. May free it. */
 void connection_orphan(struct sy_stack *s, struct connection *c);
-/* The peer acknowledged some bytes, or all. */
+/* The peer acknowledged some of an orphan's bytes. */
 void connection_orphan_progress(struct sy_stack *s, struct connection *c);
+/* The peer acknowledged all of them, or the connection ends. */
 void connection_orphan_over(struct sy_stack *s, struct connection *c);
 
 /* Sets SND.NXT and all state derived from the initial sequence number. */
 void connection_begin(struct sy_stack *s, struct connection *c, uint32_t iss);
 /* Applies the negotiated options (RFC 9293 3.7.1, RFC 7323, RFC 2018). */
-void connection_agree(struct sy_stack *s, struct connection *c, const struct sy_tcp_options *o);
+void connection_apply_options(struct sy_stack *s, struct connection *c,
+                              const struct sy_tcp_options *o);
 /* The handshake is complete. */
 void connection_established(struct sy_stack *s, struct connection *c);
-/* Free sent data; out-of-order data; all, with received data (range_pool.c). */
+/* Frees sent data. This and the next two: range_pool.c. */
 void connection_drop_sent(struct sy_stack *s, struct connection *c);
+/* Frees out-of-order data. */
 void connection_drop_later(struct sy_stack *s, struct connection *c);
+/* Frees all data, including received data. */
 void connection_drop_buffers(struct sy_stack *s, struct connection *c);
 /* Recomputes the MSS from path, peer and options. */
-void connection_resize(struct connection *c);
-/* Returns the MSS to offer. */
-uint16_t connection_offer(const struct sy_stack *s, const struct connection *c);
+void connection_update_mss(struct connection *c);
+/* Returns the MSS to announce to the peer. */
+uint16_t connection_local_mss(const struct sy_stack *s, const struct connection *c);
 
 /* Adds events for the application, if it has the connection. */
 void connection_notify(struct sy_stack *s, struct connection *c, unsigned events);

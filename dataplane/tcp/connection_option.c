@@ -142,7 +142,7 @@ int sy_stack_set(struct sy_stack *s, sy_stack_id id, enum sy_stack_option option
 	c->band = w.band & 3;
 	c->max_pace = w.max_pace;
 	if (option == SY_STACK_MSS)
-		connection_resize(c);
+		connection_update_mss(c);
 	if (option == SY_STACK_PRIORITY)
 		connection_reschedule(s, c);
 	if (option == SY_STACK_KEEPALIVE_S && value && c->state >= SY_STACK_ESTABLISHED)

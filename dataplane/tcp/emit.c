@@ -46,7 +46,7 @@ static void plan_options(struct sy_stack *s, struct connection *c, struct segmen
 		o->echo = plan->flags & SY_TCP_ACK ? c->ts_recent : 0;
 	}
 	if (plan->flags & SY_TCP_SYN) {
-		o->mss = connection_offer(s, c);
+		o->mss = connection_local_mss(s, c);
 		o->sack = first ? !own->no_sack : c->flags & C_SACK;
 		if (first ? !own->no_scale : c->flags & C_SCALE)
 			o->scale = s->receive_scale;

@@ -38,7 +38,7 @@ static void too_big(struct sy_stack *s, struct connection *c, const struct sy_qu
 	if (!path_mtu_too_big(&c->path_mtu, q->ip_len, q->mtu, time_ms64(s)))
 		return;
 	path_probe_forget(c);
-	connection_resize(c);
+	connection_update_mss(c);
 	s->counters.too_big++;
 	/* RFC 1191 6.4: the oversized packets are lost, without congestion. */
 	sent_timed_out(&flight_of(s, c)->sent, &s->sent, &c->rtt, c->mss, true, s->now_ns);

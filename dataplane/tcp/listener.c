@@ -160,7 +160,7 @@ static struct connection *syn_keep(struct sy_stack *s, struct listener *l,
 
 	if (!c)
 		return NULL;
-	connection_agree(s, c, &seg->options);
+	connection_apply_options(s, c, &seg->options);
 	/* RFC 3168 6.1.1: an ECN-setup SYN has both flags */
 	if ((seg->flags & (TCP_ECE | TCP_CWR)) == (TCP_ECE | TCP_CWR))
 		c->flags |= C_ECN;
@@ -303,7 +303,7 @@ static struct connection *cookie_open(struct sy_stack *s, struct listener *l,
 	if (!c)
 		return NULL;
 	s->counters.cookies_right++;
-	connection_agree(s, c, &o);
+	connection_apply_options(s, c, &o);
 	connection_begin(s, c, seg->ack - 1);
 	c->snd_una = c->snd_nxt = c->recover = c->small_end = seg->ack;
 	c->snd_wnd = c->snd_wnd_max = (uint32_t)seg->window << c->snd_scale;

@@ -71,7 +71,7 @@ void path_probe_acked(struct sy_stack *s, struct connection *c, uint32_t bytes)
 		grew = path_mtu_passed(&c->path_mtu, packet_size_of(c, bytes), time_ms64(s));
 	}
 	if (grew)
-		connection_resize(c);
+		connection_update_mss(c);
 }
 
 bool path_probe_lost(struct sy_stack *s, struct connection *c)
@@ -90,7 +90,7 @@ bool path_probe_lost(struct sy_stack *s, struct connection *c)
 		return false;
 	path_mtu_probed(&c->path_mtu, size);
 	if (size && path_mtu_lost(&c->path_mtu, size, time_ms64(s)))
-		connection_resize(c);
+		connection_update_mss(c);
 	return true;
 }
 
@@ -99,12 +99,12 @@ bool path_probe_lost(struct sy_stack *s, struct connection *c)
 void path_late(struct sy_stack *s, struct connection *c)
 {
 	if (path_mtu_late(&c->path_mtu, time_ms64(s)))
-		connection_resize(c);
+		connection_update_mss(c);
 }
 
 void path_black_hole(struct sy_stack *s, struct connection *c)
 {
 	path_probe_forget(c);
 	if (path_mtu_lost(&c->path_mtu, packet_size_of(c, c->snd_nxt - c->snd_una), time_ms64(s)))
-		connection_resize(c);
+		connection_update_mss(c);
 }

@@ -66,7 +66,7 @@ struct rte_mbuf *segment_make_large(struct rte_mempool *pool, const struct segme
 void segment_finish(struct rte_mbuf *m, const struct segment_plan *plan, bool offload);
 /* Sets all fields that TSO requires. */
 void segment_finish_large(struct rte_mbuf *m, const struct segment_plan *plan);
-/* Returns the max. payload of a large segment in so many buffers (0: unlimited). */
+/* Returns the max payload of a large segment in this many buffers (0: unlimited). */
 uint32_t segment_max_large(struct rte_mempool *pool, unsigned buffers);
 /* Builds the reset for a segment without connection, which must not be a reset itself (RFC
  * 9293 3.10.7.1). NULL: no buffer. */

@@ -22,7 +22,8 @@ uint32_t sent_detect(struct sent *s, struct pool *p, const struct rtt *r, uint16
 	*look_ns = 0;
 	if (s->rack_ns == 0)
 		return 0;
-	uint64_t patience = s->rack_us * UINT64_C(1000) + reordering_window(s, r, mss, recovering);
+	uint64_t loss_delay_ns =
+	        s->rack_us * UINT64_C(1000) + reordering_window(s, r, mss, recovering);
 	for (uint32_t index = s->soonest; index; index = next) {
 		const struct sent_range *range = range_at(p, index);
 		next = range->later;
@@ -32,10 +33,10 @@ uint32_t sent_detect(struct sent *s, struct pool *p, const struct rtt *r, uint16
 			steps--; /* later in the same burst */
 			continue;
 		}
-		if (range->sent_ns + patience > now_ns) {
+		if (range->sent_ns + loss_delay_ns > now_ns) {
 			/* The earliest deadline. The RFC uses the latest; the wheel's ticks
 			 * coalesce them as well. */
-			*look_ns = range->sent_ns + patience;
+			*look_ns = range->sent_ns + loss_delay_ns;
 			break;
 		}
 		range_lose(s, p, index);
@@ -56,7 +57,7 @@ uint32_t sent_first_lost(struct sent *s, struct pool *p, uint16_t mss)
 /* ---- RTO ------------------------------------------------------------------------------------- */
 
 /* Reneging: the peer may have discarded SACKed data (RFC 2018 8). */
-static void forget(struct sent *s, struct pool *p)
+static void sacks_forget(struct sent *s, struct pool *p)
 {
 	for (uint32_t index = s->first; index; index = range_at(p, index)->next) {
 		struct sent_range *r = range_at(p, index);
@@ -78,14 +79,14 @@ void sent_timed_out(struct sent *s, struct pool *p, const struct rtt *r, uint16_
 	s->timed_out = s->blurs = true;
 	s->timed_out_to = s->nxt;
 	if (repeated || range_at(p, s->first)->marks & SENT_SACKED) {
-		forget(s, p);
+		sacks_forget(s, p);
 		return;
 	}
-	uint64_t patience = s->rack_us * UINT64_C(1000) + reordering_window(s, r, mss, true);
+	uint64_t loss_delay_ns = s->rack_us * UINT64_C(1000) + reordering_window(s, r, mss, true);
 	range_lose(s, p, s->first);
 	for (uint32_t index = s->soonest; index; index = next) {
 		next = range_at(p, index)->later;
-		if (range_at(p, index)->sent_ns + patience > now_ns)
+		if (range_at(p, index)->sent_ns + loss_delay_ns > now_ns)
 			break;
 		range_lose(s, p, index);
 	}

@@ -20,13 +20,15 @@
 /* Control segments outside the connections' send lists: resets, challenge ACKs, … */
 #define MAX_CONTROL 1024
 
-/* Spurious time-outs of all connections: the RTT grew, nothing was lost. */
-struct late {
-	uint64_t sum_ms;    /* sum of these RTTs, in this second */
-	uint32_t begins_ms; /* start of this second */
-	uint32_t count;
-	uint32_t quick;              /* connections with an RTT below the minimum RTO */
-	uint32_t least_ms, since_ms; /* learned minimum RTO, and since when; 0: default */
+/* The minimum RTO that all connections share, learned from their spurious time-outs: the RTT grew,
+ * nothing was lost. */
+struct rto_floor {
+	uint32_t begins_ms; /* start of the current second */
+	uint32_t count;     /* connections with a spurious time-out in this second */
+	uint64_t sum_ms;    /* sum of their RTTs */
+	uint32_t quick;     /* connections with an RTT below the minimum RTO in this second */
+	uint32_t min_ms;    /* learned minimum RTO; 0: none */
+	uint32_t since_ms;  /* when it was learned */
 };
 
 struct sy_stack {
@@ -34,11 +36,11 @@ struct sy_stack {
 	struct reassembly *reassembly;   /* NULL: no fragment received yet */
 	const struct congestion_ops *congestion;
 	uint64_t now_ns;
-	uint32_t now_ms;       /* modulo 2^32 */
-	uint64_t seen_ns;      /* sy_stack_mark_seen(); UINT64_MAX: now_ns */
-	uint32_t due_ms;       /* timers have run up to here */
-	struct late late;      /* timer.c */
-	uint64_t coalesced_ns; /* deadline of coalesced ACKs: ack_coalesce.c */
+	uint32_t now_ms;            /* modulo 2^32 */
+	uint64_t seen_ns;           /* sy_stack_mark_seen(); UINT64_MAX: now_ns */
+	uint32_t due_ms;            /* timers have run up to here */
+	struct rto_floor rto_floor; /* timer.c */
+	uint64_t coalesced_ns;      /* deadline of coalesced ACKs: ack_coalesce.c */
 	uint32_t coalesced[MAX_COALESCED], coalesced_count; /* connections */
 
 	struct connection *connection;

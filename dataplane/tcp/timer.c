@@ -11,20 +11,20 @@
 #include "stack.h"
 #include "timer.h"
 
-#define PERSIST_LEAST_MS     200
-#define PERSIST_MOST_MS      60000
-#define GIVE_UP_MS           900000u /* R2 of RFC 9293 3.8.3: at least 100 s */
-#define GIVE_UP_SYN_MS       180000u /* of a SYN: at least 3 minutes */
-#define GIVE_UP_HALF_MS      60000u  /* of a half-open connection's SYN-ACK */
-#define PTO_LEAST_MS         10
-#define LATE_MIN_CONNECTIONS 16   /* connections with spurious time-outs in a second, */
-#define LATE_SHARE           64   /* and one per so many connections, */
-#define LATE_QUICK           8    /* and one per so many connections with a short RTT */
-#define MAX_LATE_MS          3000 /* as after a lost SYN: RFC 6298 5.7 */
-#define LATE_KEPT_MS         10000
-#define LEVEL_MS             200    /* grace time for packets queued in levels */
-#define LEVEL_LOOK_MS        10     /* recheck interval of queued packets */
-#define PEER_ACK_US          200000 /* RFC 8985 7.2: max. delay of the peer's ACK */
+#define PERSIST_MIN_MS        200
+#define PERSIST_MAX_MS        60000
+#define GIVE_UP_MS            900000u /* R2 of RFC 9293 3.8.3: at least 100 s */
+#define GIVE_UP_SYN_MS        180000u /* of a SYN: at least 3 minutes */
+#define GIVE_UP_HALF_MS       60000u  /* of a SYN-ACK */
+#define PTO_MIN_MS            10
+#define FLOOR_MIN_CONNECTIONS 16   /* connections with spurious time-outs in a second, */
+#define FLOOR_SHARE           64   /* and one in this many connections, */
+#define FLOOR_QUICK           8    /* and one in this many connections with a short RTT */
+#define FLOOR_MAX_MS          3000 /* as after a lost SYN: RFC 6298 5.7 */
+#define FLOOR_VALID_MS        10000
+#define LEVEL_MS              200    /* grace time for packets queued in levels */
+#define LEVEL_RECHECK_MS      10     /* recheck interval of queued packets */
+#define PEER_ACK_US           200000 /* RFC 8985 7.2: max. delay of the peer's ACK */
 
 /* ---- the wheel ------------------------------------------------------------------------------- */
 
@@ -33,7 +33,7 @@ static void wheel_place(struct sy_stack *s, struct connection *c, uint32_t due_m
 	int32_t left = (int32_t)(due_ms - s->now_ms);
 
 	if (c->in_wheel && !sy_seq_before(due_ms, c->wheel_ms))
-		return; /* fires early and is set again */
+		return; /* the entry fires early, and is then set to this deadline */
 	wheel_set(&s->wheel, connection_index(s, c),
 	          time_ms64(s) + (left > 0 ? (uint32_t)left : 0));
 	c->wheel_ms = due_ms;
@@ -42,7 +42,7 @@ static void wheel_place(struct sy_stack *s, struct connection *c, uint32_t due_m
 
 void timer_set(struct sy_stack *s, struct connection *c, enum timer timer, uint32_t delay_ms)
 {
-	/* Plus one: the current tick has begun. */
+	/* plus one, because the current tick has already begun */
 	c->due_ms[timer] = s->now_ms + delay_ms + 1;
 	c->armed |= (uint8_t)(1u << timer);
 	wheel_place(s, c, c->due_ms[timer]);
@@ -62,7 +62,7 @@ static uint32_t give_up_after(const struct connection *c)
 }
 
 /* Returns the time until the connection times out; 0: now. */
-static uint32_t patience(const struct sy_stack *s, const struct connection *c)
+static uint32_t time_left_ms(const struct sy_stack *s, const struct connection *c)
 {
 	uint32_t waited = s->now_ms - c->retry_ms, max = give_up_after(c);
 
@@ -73,61 +73,62 @@ static uint32_t persist_ms(const struct connection *c)
 {
 	uint64_t ms = (uint64_t)rtt_timeout_ms(&c->rtt) << (c->retries < 10 ? c->retries : 10);
 
-	if (ms < PERSIST_LEAST_MS)
-		ms = PERSIST_LEAST_MS;
-	return ms < PERSIST_MOST_MS ? (uint32_t)ms : PERSIST_MOST_MS;
+	if (ms < PERSIST_MIN_MS)
+		ms = PERSIST_MIN_MS;
+	return ms < PERSIST_MAX_MS ? (uint32_t)ms : PERSIST_MAX_MS;
 }
 
 /* ---- minimum RTO shared by all connections --------------------------------------------------- */
 
-/* Thousands of mostly idle connections would each need a spurious time-out of its own to learn that
- * the RTT has grown, and their retransmissions may be what keeps it high. So they share the RTT if
- * many of them have observed it (RFC 9040 2). */
-static void late_second(struct sy_stack *s)
+/* RFC 9040 2: connections share an RTT that many of them have observed. Otherwise each of thousands
+ * of mostly idle connections would learn by its own spurious time-out that the RTT has grown, and
+ * the retransmissions may keep it high. Starts a new second of counting if the last one is over. */
+static void rto_floor_second(struct sy_stack *s)
 {
-	struct late *l = &s->late;
+	struct rto_floor *f = &s->rto_floor;
 
-	if (s->now_ms - l->begins_ms < 1000)
+	if (s->now_ms - f->begins_ms < 1000)
 		return;
-	l->begins_ms = s->now_ms;
-	l->sum_ms = l->count = l->quick = 0;
+	f->begins_ms = s->now_ms;
+	f->sum_ms = f->count = f->quick = 0;
 }
 
-/* Counts each connection once per second: a busy stream must not outweigh the others. During
- * recovery, the time of its last ACK is unknown. */
-void timer_quick(struct sy_stack *s, const struct connection *c, bool first)
+/* Counts each connection once per second: a busy stream must not outweigh the others. A connection
+ * is not counted during recovery, when the time of its last ACK is unknown. */
+void rto_floor_note_quick(struct sy_stack *s, const struct connection *c, bool first)
 {
-	late_second(s);
+	rto_floor_second(s);
 	if (c->recovery == RECOVERY_NONE &&
-	    (first || sy_seq_before(c->congestion.seen_ms, s->late.begins_ms)))
-		s->late.quick++;
+	    (first || sy_seq_before(c->congestion.seen_ms, s->rto_floor.begins_ms)))
+		s->rto_floor.quick++;
 }
 
-void timer_late(struct sy_stack *s, uint32_t us)
+void rto_floor_note_spurious(struct sy_stack *s, uint32_t us)
 {
-	struct late *l = &s->late;
+	struct rto_floor *f = &s->rto_floor;
 	uint32_t min;
 
-	late_second(s);
-	l->sum_ms += us / 1000;
-	/* Requires many connections: a few slow peers must not raise the RTO of all, nor while
-	 * others respond quickly. */
-	if (++l->count < LATE_MIN_CONNECTIONS || l->count < s->used / LATE_SHARE ||
-	    l->count < l->quick / LATE_QUICK)
+	rto_floor_second(s);
+	f->sum_ms += us / 1000;
+	/* A few slow peers must not raise everyone's RTO. It stays unchanged while enough other
+	 * peers respond quickly. */
+	if (++f->count < FLOOR_MIN_CONNECTIONS || f->count < s->used / FLOOR_SHARE ||
+	    f->count < f->quick / FLOOR_QUICK)
 		return;
-	min = (uint32_t)(2 * l->sum_ms / l->count);
-	l->least_ms = min < MAX_LATE_MS ? min : MAX_LATE_MS;
-	l->since_ms = s->now_ms;
+	min = (uint32_t)(2 * f->sum_ms / f->count);
+	f->min_ms = min < FLOOR_MAX_MS ? min : FLOOR_MAX_MS;
+	f->since_ms = s->now_ms;
 }
 
-static uint32_t least_ms(const struct sy_stack *s)
+/* Returns the shared minimum RTO; 0: none. */
+static uint32_t shared_min_rto_ms(const struct sy_stack *s)
 {
-	return s->now_ms - s->late.since_ms < LATE_KEPT_MS ? s->late.least_ms : 0;
+	return s->now_ms - s->rto_floor.since_ms < FLOOR_VALID_MS ? s->rto_floor.min_ms : 0;
 }
 
 static uint32_t timeout_ms(const struct sy_stack *s, const struct connection *c)
 {
-	uint32_t own = rtt_timeout_ms(&c->rtt), shared = least_ms(s);
+	uint32_t own = rtt_timeout_ms(&c->rtt), shared = shared_min_rto_ms(s);
 
 	return own > shared ? own : shared;
 }
@@ -142,9 +143,9 @@ static uint32_t first_ms(const struct sy_stack *s, const struct connection *c)
 
 /* Returns true and re-arms the timer if the first segment's age is below the shared minimum RTO or
  * the user time-out. */
-static bool too_early(struct sy_stack *s, struct connection *c)
+static bool rto_is_early(struct sy_stack *s, struct connection *c)
 {
-	uint32_t min = least_ms(s), max = give_up_after(c);
+	uint32_t min = shared_min_rto_ms(s), max = give_up_after(c);
 	uint32_t due = first_ms(s, c) + (min < max ? min : max);
 
 	if (c->retries > 0 || c->state < SY_STACK_ESTABLISHED || !seq_after(due, s->due_ms))
@@ -164,10 +165,10 @@ static bool tail_timer_set(struct sy_stack *s, struct connection *c, uint32_t rt
 		return false;
 	ms = (sent_probe_wait(&flight_of(s, c)->sent, &c->rtt, c->mss, PEER_ACK_US) + MS_NS - 1) /
 	     MS_NS;
-	if (ms == 0 || ms >= rto_ms || ms < least_ms(s))
+	if (ms == 0 || ms >= rto_ms || ms < shared_min_rto_ms(s))
 		return false;
 	c->flags |= C_TAIL_TIMER;
-	timer_set(s, c, TIMER_RETRANSMIT, ms < PTO_LEAST_MS ? PTO_LEAST_MS : (uint32_t)ms);
+	timer_set(s, c, TIMER_RETRANSMIT, ms < PTO_MIN_MS ? PTO_MIN_MS : (uint32_t)ms);
 	return true;
 }
 
@@ -185,7 +186,7 @@ void timer_retransmit_set(struct sy_stack *s, struct connection *c)
 	}
 	if (tail_timer_set(s, c, rto_ms))
 		return;
-	left = c->retries ? patience(s, c) : give_up_after(c);
+	left = c->retries ? time_left_ms(s, c) : give_up_after(c);
 	timer_set(s, c, TIMER_RETRANSMIT, rto_ms < left ? rto_ms : left);
 }
 
@@ -201,7 +202,7 @@ static uint32_t unanswered_ms(const struct sy_stack *s, const struct connection 
 {
 	uint32_t own = rtt_timeout_ms(&c->rtt), first = first_ms(s, c);
 
-	if (c->state >= SY_STACK_ESTABLISHED && first && least_ms(s) > own)
+	if (c->state >= SY_STACK_ESTABLISHED && first && shared_min_rto_ms(s) > own)
 		return first;
 	return c->due_ms[TIMER_RETRANSMIT] - own - 1;
 }
@@ -216,7 +217,7 @@ static void timed_out(struct sy_stack *s, struct connection *c)
 	const bool probed = c->snd_wnd == 0 && sy_seq_before(c->retry_ms, c->alive_ms);
 	if (probed)
 		c->retry_ms = c->alive_ms;
-	if (patience(s, c) == 0) {
+	if (time_left_ms(s, c) == 0) {
 		give_up(s, c);
 		return;
 	}
@@ -238,7 +239,7 @@ static void persist(struct sy_stack *s, struct connection *c)
 		return;
 	if (c->probes == 0) /* RFC 1122 4.2.2.17: the last probe was answered */
 		c->retry_ms = s->now_ms;
-	if (patience(s, c) == 0) {
+	if (time_left_ms(s, c) == 0) {
 		give_up(s, c);
 		return;
 	}
@@ -251,13 +252,14 @@ static void persist(struct sy_stack *s, struct connection *c)
 		c->flags |= C_CORK_OVER;
 	}
 	emit_window_probe(s, c);
-	uint32_t wait = persist_ms(c), left = patience(s, c);
+	uint32_t wait = persist_ms(c), left = time_left_ms(s, c);
 	timer_set(s, c, TIMER_RETRANSMIT, wait < left ? wait : left);
 }
 
-/* The ACK may be queued in a level: grant LEVEL_MS once, counted from the segment's transmission,
- * since a level may starve. */
-static bool answer_may_wait(struct sy_stack *s, struct connection *c)
+/* The peer's ACK may be queued here at a low priority. Returns true and re-arms the timer until
+ * LEVEL_MS after the regular RTO, once and counted from the segment's transmission, because low
+ * priorities may starve. */
+static bool ack_may_be_queued(struct sy_stack *s, struct connection *c)
 {
 	uint32_t wait = timeout_ms(s, c) + LEVEL_MS, max = give_up_after(c);
 	uint32_t first = first_ms(s, c), until = first + (wait < max ? wait : max);
@@ -266,7 +268,7 @@ static bool answer_may_wait(struct sy_stack *s, struct connection *c)
 	    c->state < SY_STACK_ESTABLISHED || !first || !seq_after(until, s->due_ms))
 		return false;
 	timer_set(s, c, TIMER_RETRANSMIT,
-	          until - s->due_ms < LEVEL_LOOK_MS ? until - s->due_ms : LEVEL_LOOK_MS);
+	          until - s->due_ms < LEVEL_RECHECK_MS ? until - s->due_ms : LEVEL_RECHECK_MS);
 	return true;
 }
 
@@ -274,13 +276,13 @@ static void retransmit_due(struct sy_stack *s, struct connection *c)
 {
 	if (c->snd_una == c->snd_nxt) {
 		persist(s, c);
-	} else if (answer_may_wait(s, c)) {
+	} else if (ack_may_be_queued(s, c)) {
 		return;
 	} else if (c->flags & C_TAIL_TIMER) {
 		if (emit_tail_probe(s, c))
 			s->counters.tail_probes++;
 		timer_retransmit_set(s, c);
-	} else if (!too_early(s, c)) {
+	} else if (!rto_is_early(s, c)) {
 		timed_out(s, c);
 	}
 }

@@ -25,11 +25,11 @@ static inline bool timer_is_set(const struct connection *c, enum timer timer)
 /* Restarts the retransmission or persist timer (RFC 6298 5). */
 void timer_retransmit_set(struct sy_stack *s, struct connection *c);
 
-/* Reports the RTT of a spurious time-out. */
-void timer_late(struct sy_stack *s, uint32_t us);
-/* Reports an RTT below the minimum RTO. first: the handshake's. Counts once per second and
- * connection; call it before the connection processes the ACK. */
-void timer_quick(struct sy_stack *s, const struct connection *c, bool first);
+/* Notes the RTT of a spurious time-out for the shared minimum RTO. */
+void rto_floor_note_spurious(struct sy_stack *s, uint32_t us);
+/* Notes that the peer responded within the minimum RTO. first: to the handshake. Counts a
+ * connection once per second; call it before the connection processes the ACK. */
+void rto_floor_note_quick(struct sy_stack *s, const struct connection *c, bool first);
 
 /* Runs the connection's due timers. */
 void timer_run(struct sy_stack *s, struct connection *c);

@@ -39,7 +39,7 @@ static uint32_t window_space(const struct sy_stack *s, const struct connection *
 /* RFC 9293 3.8.6.2.2: advance by at least min(half the buffer, MSS). */
 static uint32_t window_step(const struct sy_stack *s, const struct connection *c)
 {
-	uint32_t half = c->receive_limit / 2, mss = connection_offer(s, c);
+	uint32_t half = c->receive_limit / 2, mss = connection_local_mss(s, c);
 
 	return half < mss ? half : mss;
 }
@@ -61,7 +61,7 @@ uint16_t window_offer(struct sy_stack *s, struct connection *c, uint8_t flags)
 
 	if (field > UINT16_MAX)
 		field = UINT16_MAX;
-	/* Bytes lost to scaling were advertised before and stay acceptable. */
+	/* The right edge never moves back: bytes lost to scaling stay acceptable. */
 	edge = c->rcv_nxt + (field << scale);
 	if (seq_after(edge, c->rcv_edge))
 		c->rcv_edge = edge;

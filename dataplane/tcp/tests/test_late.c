@@ -12,7 +12,7 @@
 static void answers_are_late(struct sy_stack *s, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
-		timer_late(s, LATE_US);
+		rto_floor_note_spurious(s, LATE_US);
 }
 
 /* RFC 9040 2: a few slow peers do not raise the RTO of the others. */
@@ -29,9 +29,9 @@ static void test_few_slow_peers_do_not_raise_the_timeout(void **state)
 	for (unsigned i = 0; i < MANY; i++)
 		assert_int_equal(sy_stack_connect(s, &from, &to, i, PAIR_MS, &id), 0);
 	answers_are_late(s, MANY / 64 - 1);
-	assert_int_equal(s->late.least_ms, 0);
+	assert_int_equal(s->rto_floor.min_ms, 0);
 	answers_are_late(s, 1);
-	assert_int_equal(s->late.least_ms, LATE_US / 1000);
+	assert_int_equal(s->rto_floor.min_ms, LATE_US / 1000);
 	sy_stack_destroy(s);
 }
 
@@ -44,11 +44,11 @@ static void test_fast_connections_outweigh_slow_ones(void **state)
 	pair_open(NULL);
 	s = pair.client;
 	for (unsigned i = 0; i < 8 * (ANSWERS + 8); i++)
-		timer_quick(s, &others, true);
+		rto_floor_note_quick(s, &others, true);
 	answers_are_late(s, ANSWERS + 7);
-	assert_int_equal(s->late.least_ms, 0);
+	assert_int_equal(s->rto_floor.min_ms, 0);
 	answers_are_late(s, 1);
-	assert_int_equal(s->late.least_ms, LATE_US / 1000);
+	assert_int_equal(s->rto_floor.min_ms, LATE_US / 1000);
 	pair_close();
 }
 
@@ -73,12 +73,12 @@ static void test_a_stream_counts_once(void **state)
 	pair_connect(1);
 	s = pair.client;
 	stream(500);
-	assert_int_equal(s->late.quick, 1);
+	assert_int_equal(s->rto_floor.quick, 1);
 	answers_are_late(s, ANSWERS);
-	assert_int_equal(s->late.least_ms, LATE_US / 1000);
+	assert_int_equal(s->rto_floor.min_ms, LATE_US / 1000);
 	stream(600);
-	assert_int_equal(s->late.count, 0); /* counts again in the next second */
-	assert_int_equal(s->late.quick, 1);
+	assert_int_equal(s->rto_floor.count, 0); /* counts again in the next second */
+	assert_int_equal(s->rto_floor.quick, 1);
 	pair_close();
 }
 
@@ -91,9 +91,9 @@ static void test_a_lossy_stream_does_not_count(void **state)
 	pair_open(NULL);
 	s = pair.client;
 	for (unsigned i = 0; i < 8 * (ANSWERS + 8); i++)
-		timer_quick(s, &recovers, false);
+		rto_floor_note_quick(s, &recovers, false);
 	answers_are_late(s, ANSWERS);
-	assert_int_equal(s->late.least_ms, LATE_US / 1000);
+	assert_int_equal(s->rto_floor.min_ms, LATE_US / 1000);
 	pair_close();
 }
 
@@ -136,8 +136,8 @@ static void test_forged_echo_is_bounded(void **state)
 	memcpy(option + 8, &echo, sizeof(echo));
 	m->ol_flags = (m->ol_flags & ~RTE_MBUF_F_RX_L4_CKSUM_MASK) | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
 	sy_stack_receive(pair.client, &m, 1, pair.now);
-	assert_int_equal(pair.client->late.count, 1);
-	assert_in_range(pair.client->late.sum_ms, 400, 460);
+	assert_int_equal(pair.client->rto_floor.count, 1);
+	assert_in_range(pair.client->rto_floor.sum_ms, 400, 460);
 	pair_settle();
 	pair_close();
 }

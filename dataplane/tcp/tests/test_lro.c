@@ -91,7 +91,7 @@ static void test_delayed_acks(void **state)
 	m[0] = joined(4);
 	m[0]->tso_segsz = 0;
 	give(m, 1);
-	assert_int_equal(receiver()->rcv_mss, connection_offer(duo.b, receiver()));
+	assert_int_equal(receiver()->rcv_mss, connection_local_mss(duo.b, receiver()));
 	assert_int_equal(answers(), 1);
 	assert_int_equal(duo_read(), 4 * MSS);
 	duo_end();
