@@ -54,14 +54,14 @@ enum { SHUT_READ = 1, SHUT_WRITE = 2 };
 
 struct descriptor {
 	uint8_t kind;
-	uint8_t phase; /* the rest: sockets */
+	uint8_t phase; /* this and the following: sockets only */
 	uint8_t shut;  /* by the application */
 	bool v6;
 	bool bound;       /* in the context's list; accepted ones are not */
-	bool chosen;      /* its port was allocated, not requested */
+	bool chosen;      /* the context allocated its port */
 	bool urgent;      /* urgent data arrived */
 	bool lent;        /* its unread data is a lent request */
-	uint32_t next;    /* free list; list of bound ones */
+	uint32_t next;    /* in the free list or the list of bound sockets */
 	uint32_t watches; /* first watch on it */
 	union {
 		struct {
@@ -158,7 +158,7 @@ void descriptor_free(struct sy_tcp_context *c, int fd);
 struct descriptor *descriptor_of(const struct sy_tcp_context *c, int fd);
 /* The same for a socket; *rc: -EBADF or -ENOTSOCK. */
 struct descriptor *socket_of(const struct sy_tcp_context *c, int fd, int *rc);
-/* Its readiness may have changed. */
+/* Notifies the watches: the descriptor's readiness may have changed. */
 void descriptor_news(struct sy_tcp_context *c, struct descriptor *d);
 
 static inline int descriptor_number(const struct sy_tcp_context *c, const struct descriptor *d)
@@ -169,8 +169,9 @@ static inline int descriptor_number(const struct sy_tcp_context *c, const struct
 /* ---- epoll.c --------------------------------------------------------------------------------- */
 
 void watch_ready(struct sy_tcp_context *c, uint32_t watch);
-/* The level of its unread data may have changed. */
-void watches_level(struct sy_tcp_context *c, struct descriptor *d);
+/* The priority level of its unread data may have changed: moves its watches to the ready list of
+ * that level. */
+void watches_update_level(struct sy_tcp_context *c, struct descriptor *d);
 /* Removes the watches on a closing descriptor, and those of an epoll instance. */
 void watches_drop(struct sy_tcp_context *c, struct descriptor *d);
 uint32_t epoll_ready(struct sy_tcp_context *c, struct descriptor *d);

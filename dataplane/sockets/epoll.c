@@ -94,9 +94,8 @@ void watch_ready(struct sy_tcp_context *c, uint32_t index)
 	        &c->descriptor[w->epfd]); /* notify watches on the instance; nesting is bounded */
 }
 
-/* The level changed: moves its watches to other ready lists. The rest of an incomplete request
- * counts as new. */
-void watches_level(struct sy_tcp_context *c, struct descriptor *d)
+/* The rest of an incomplete request counts as new. */
+void watches_update_level(struct sy_tcp_context *c, struct descriptor *d)
 {
 	d->partial = 0;
 	for (uint32_t i = d->watches; i != NO_WATCH; i = c->watch[i].next) {

@@ -23,7 +23,7 @@ static int send_check(const struct descriptor *d)
 	                                                                                    : 0;
 }
 
-/* An error of the connection precedes the result of shutdown(). */
+/* Returns the pending error of the connection, which precedes -EPIPE after shutdown(). */
 static int send_refused(struct sy_tcp_context *c, const struct descriptor *d, int rc)
 {
 	int error = d->phase >= PHASE_CONNECTING ? sy_stack_error(c->stack, d->id) : 0;
@@ -89,7 +89,7 @@ ssize_t sy_tcp_sendmsg(struct sy_tcp_context *c, int fd, const struct msghdr *m,
 
 /* ---- receive --------------------------------------------------------------------------------- */
 
-/* Returns 0 to proceed to the stack. */
+/* Returns 0 if the stack must process the call, or its result. */
 static int receive_check(const struct descriptor *d, int flags)
 {
 	if (flags & MSG_ERRQUEUE)
@@ -100,7 +100,7 @@ static int receive_check(const struct descriptor *d, int flags)
 	return flags & MSG_OOB ? -EINVAL : 0;
 }
 
-/* Converts the stack's result. */
+/* Converts the stack's result to that of recv(). */
 static ssize_t receive_answer(const struct descriptor *d, int64_t rc)
 {
 	if (rc == -ENOTCONN) /* connecting */
@@ -108,13 +108,13 @@ static ssize_t receive_answer(const struct descriptor *d, int64_t rc)
 	return rc == -EAGAIN && d->shut & SHUT_READ ? 0 : rc;
 }
 
-#define LOOK 64 /* vectors per call */
+#define PEEK_VECTORS 64 /* max vectors of the receive buffer per call */
 
 static ssize_t peek(struct sy_tcp_context *c, const struct descriptor *d, const struct iovec *to,
                     size_t count)
 {
-	struct iovec from[LOOK];
-	int64_t left = sy_stack_peek_vectors(c->stack, d->id, from, LOOK);
+	struct iovec from[PEEK_VECTORS];
+	int64_t left = sy_stack_peek_vectors(c->stack, d->id, from, PEEK_VECTORS);
 	size_t done = 0, at = 0;
 
 	if (left <= 0)
@@ -139,7 +139,7 @@ static ssize_t peek(struct sy_tcp_context *c, const struct descriptor *d, const 
 	return (ssize_t)done;
 }
 
-/* MSG_TRUNC: discards bytes. */
+/* MSG_TRUNC: discards unread bytes without copying. */
 static ssize_t discard(struct sy_tcp_context *c, struct descriptor *d, size_t len)
 {
 	struct sy_stack_info info;
@@ -150,7 +150,7 @@ static ssize_t discard(struct sy_tcp_context *c, struct descriptor *d, size_t le
 		return receive_answer(d, rc);
 	len = len < info.unread ? len : info.unread;
 	sy_stack_consume(c->stack, d->id, len, context_now(c));
-	watches_level(c, d);
+	watches_update_level(c, d); /* the next unread request may have another priority */
 	return (ssize_t)len;
 }
 
@@ -184,7 +184,7 @@ static ssize_t receive_vector(struct sy_tcp_context *c, int fd, const struct iov
 		                           : 0;
 		if (v[i].iov_len && got <= 0)
 			return done ? done : receive_answer(d, got);
-		watches_level(c, d);
+		watches_update_level(c, d);
 		done += got;
 		if ((size_t)got < v[i].iov_len)
 			break;
@@ -249,7 +249,7 @@ int sy_tcp_receive_done(struct sy_tcp_context *c, int fd, size_t len)
 		return -EINVAL;
 	if (len > 0) {
 		sy_stack_consume(c->stack, d->id, len, context_now(c));
-		watches_level(c, d);
+		watches_update_level(c, d);
 	}
 	return 0;
 }
