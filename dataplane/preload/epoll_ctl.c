@@ -78,7 +78,7 @@ void watch_unqueue(struct watch *w)
 		q->last = w->before;
 }
 
-/* Enqueues it behind the others of its level; the level may have changed. */
+/* Appends the watch to the queue of its level, which may have changed. */
 void watch_queue(struct watch *w)
 {
 	unsigned level = sock_level(w->sock);

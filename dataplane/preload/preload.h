@@ -113,7 +113,7 @@ void listener_end(struct sock *s);
 void sock_free(struct sock *s);
 extern struct sock *all_socks;
 
-/* Stores in the kernel's socket whether the program wants it to block. */
+/* Stores in the kernel's socket whether the program has set it to blocking mode. */
 void listener_store_blocking(const struct sock *s, int fd);
 /* Registers a listening socket that another process has created (accept.c). Called without the
  * lock. */
@@ -129,7 +129,7 @@ struct runner {
 	bool warned;            /* of a long wait for a queue */
 	uint64_t pending_ns;    /* since when the start waits */
 	bool wanted;            /* this process waits at a listener */
-	bool announced;         /* the supervisor knows of that, though the process has no queue */
+	bool announced; /* that was reported to the supervisor, though the process has no queue */
 	uint64_t now_ns, due_ns;
 	unsigned sleepers;  /* threads whose calls wait */
 	unsigned waking;    /* of these, threads that are woken and do not have the lock yet */

@@ -24,7 +24,7 @@ struct relay *all_relays;
 static struct {
 	bool running, failed;
 	int epoll, wake, requests;
-	struct object object;       /* what the thread waits for, besides its descriptors */
+	struct object object;       /* notified when a relay has bytes to move */
 	struct relay *first, *last; /* relays with bytes to move */
 	struct rlimit program;      /* the program's limit of descriptors */
 	bool raised;

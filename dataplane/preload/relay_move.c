@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Moves the bytes of one relay in both directions, and ends it. Each side is read only as far as
- * the other one has capacity, so that the peer's window and the program's writes stop by
- * themselves. */
+/* Moves the bytes of one relay in both directions, and ends it. Reads a side only as far as the
+ * other one has capacity: so back-pressure reaches the peer's window and the program's writes. */
 #include <errno.h>
 
 #include "real.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Requests about a relay's connection, from any process that has its descriptor: options, facts,
- * and its error. The request carries the descriptor, whose other end names the connection: other
- * processes cannot make one.
+ * Requests about a relay's connection, from any process that has its descriptor: socket options,
+ * TCP information and the pending error. The request carries the descriptor. Its peer address
+ * identifies the connection, so other processes cannot forge a request.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "relay.h"
 #include "sockopt.h"
 
-#define ENDED     256 /* relays whose error is kept */
+#define ENDED     256 /* ended relays whose error is stored */
 #define SERVICES  1000
 #define ANSWER_MS 2000
 
@@ -77,7 +77,8 @@ void relay_serve_forget(void)
 	service[0] = 0;
 }
 
-/* The successor of an earlier program of this process may have the name. */
+/* After execve(), the successor of the earlier program may still own the name: then adds a
+ * number. */
 int relay_serve_open(void)
 {
 	int fd = table_own(REAL(socket)(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

@@ -278,7 +278,7 @@ static bool budget_left(struct budget *b, uint64_t now_ns, unsigned max, uint64_
 }
 
 /* Returns the MAC address of a neighbour by which `dst` is reached. A neighbour that was found
- * keeps its slot, and its queries are not limited, while queries for others fail. */
+ * keeps its slot, and its queries are not limited, while queries for other neighbours fail. */
 static const uint8_t *hop_mac(const struct sy_addr *addr, const struct sy_addr *dst)
 {
 	struct hop *h = &route.hop[addr_hash(addr) % HOPS];

@@ -162,7 +162,7 @@ void runner_prepare(void)
 	runner_unlock();
 }
 
-/* Undoes a failed start: the supervisor gives the worker slot to another process. */
+/* Undoes a failed start: the supervisor assigns the worker slot to another process. */
 static void stack_start_undo(int memory)
 {
 	if (table_get(memory)) /* device_open() has not closed it */

@@ -2,18 +2,18 @@
 /*
  * A poll iteration of this process's stack: packets in, timers, packets out, events.
  *
- * It processes only a part of a long backlog, so that the program runs in between. What is left may
- * be acknowledgements, and no timer runs before the stack has seen them.
+ * It processes only a part of a long backlog, so that the program runs in between. The rest may
+ * contain ACKs, so no timer runs before the stack has processed them.
  */
 #include "packets.h"
 
 #define BURST             64
 #define BURSTS_MAX        4  /* bursts of one iteration */
 #define SORTED_BURSTS_MAX 32 /* the same with priorities: the most urgent packet may come last */
-#define UNSENT_NS         (200 * (uint64_t)1000) /* how long packets wait for a thread that runs late */
+#define UNSENT_NS         (200 * (uint64_t)1000) /* max delay of packets */
 #define PROCESS_MAX       8                      /* sorted packets of one iteration */
 
-/* Returns the time up to which the stack has received all that arrived. */
+/* Returns the time up to which the stack has received all packets that arrived. */
 static uint64_t seen_ns(void)
 {
 	uint64_t queues = device_seen_ns(), inbox = resteer_seen_ns();
@@ -33,7 +33,8 @@ void runner_events(void)
 }
 
 /* Sends in one burst for all woken threads, because each burst costs a system call: the last of
- * them that acquires the lock sends for all. No thread waits for another's computation. */
+ * them that acquires the lock sends for all. A thread never waits for another one that is
+ * computing: after UNSENT_NS the packets are sent anyway. */
 static void send_burst(void)
 {
 	if (!runner.unsent)

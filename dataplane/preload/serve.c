@@ -144,7 +144,7 @@ static bool sleeps_elsewhere(const struct sock *s)
 }
 
 /* Leaves a listener to other processes. This one serves one client at a time, while others wait for
- * the next, perhaps for a lock. They do not get the connections that wait here, which would wait
+ * the next, perhaps for a lock. They cannot accept the connections queued here, which would wait
  * forever. */
 static void unaccepted_leave(struct sock *s)
 {

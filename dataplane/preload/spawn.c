@@ -50,7 +50,7 @@ PRELOAD_EXPORT FILE *popen(const char *command, const char *mode)
 	return REAL_OF(popen)(command, mode);
 }
 
-/* ---- the child goes on in this program ------------------------------------------------------- */
+/* ---- the child continues in this program ----------------------------------------------------- */
 
 /* The child would share the memory until it executes, and its close() would end the parent's
  * connection. */

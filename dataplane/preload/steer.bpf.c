@@ -2,7 +2,7 @@
 /*
  * The XDP program of `steelyard run`: TCP segments to a served address and port go to the AF_XDP
  * socket of their queue, and so do ICMP errors about them and fragments of segments
- * (docs/design/0061-fragments-at-the-stack.md). Everything else is Linux's.
+ * (docs/design/0061-fragments-at-the-stack.md). All other packets go to Linux.
  * docs/design/0040-preload.md.
  *
  * A SYN goes to Linux's listening socket if the queue's worker does not listen, and Linux keeps the
@@ -65,7 +65,7 @@ struct subject {
 	int opens; /* a SYN that begins a connection */
 };
 
-/* Returns whether it belongs to a connection of Linux. */
+/* Returns whether the frame belongs to a connection of Linux. */
 static __always_inline int is_of_linux(struct xdp_md *ctx, struct subject *s)
 {
 	struct bpf_sock *found;
@@ -105,7 +105,7 @@ static __always_inline int verdict(struct xdp_md *ctx, struct subject *s)
 	return (int)bpf_redirect_map(&sockets, queue, XDP_PASS);
 }
 
-/* Returns whether it is a SYN that opens a connection. */
+/* Returns whether the segment is a SYN that opens a connection. */
 static __always_inline int tcp_opens(const __u8 *tcp, const void *end)
 {
 	return (const void *)(tcp + 14) <= end && (tcp[13] & 0x12) == 0x02;

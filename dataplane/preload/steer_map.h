@@ -18,11 +18,11 @@ struct steer_key {
 	__u16 zero;
 };
 
-/* SYNs go to the stack in the queues whose worker listens there, in others to Linux's listening
- * socket. All other segments are the stack's, except those of connections that Linux has. */
+/* A SYN goes to the stack if its queue's worker listens on this port, otherwise to Linux's
+ * listener. All other segments go to the stack, except those of Linux's connections. */
 struct steer_port {
-	__u64 stack;  /* mask of queues */
-	__u32 shared; /* Linux may have connections at this port: look up each segment */
+	__u64 stack;  /* bitmap of queues whose worker listens */
+	__u32 shared; /* Linux may have connections on this port: look up each segment */
 	__u32 zero;
 };
 
@@ -32,7 +32,7 @@ struct steer_fragment {
 	__u32 id; /* as on the wire */
 };
 
-/* Local ports of opened connections, host order. */
+/* Range of local ports that the stack uses for connect(), host order. */
 struct steer_ports {
 	__u16 first, last;
 };
