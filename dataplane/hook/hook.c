@@ -8,7 +8,7 @@
 
 #include "program.h"
 
-/* One of so many calls is timed. */
+/* One in this many calls is timed. */
 #define TIMED 64u
 
 struct hook {

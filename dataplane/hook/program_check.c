@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Checks that DPDK's verifier lacks, or fails without a reason: loops, the length of the longest
- * path and the number of paths, each of which that verifier walks separately. Also finds
- * instructions that DPDK's JIT miscompiles.
+ * Checks that DPDK's verifier lacks, or does without saying why a program fails: loops, the length
+ * of the longest path, and the number of paths, each of which that verifier walks separately. Also
+ * finds instructions that DPDK's JIT miscompiles.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -34,12 +34,11 @@ struct program_next program_next(const struct ebpf_insn *at, uint32_t i)
 	return (struct program_next){{i + 1 + wide}, 1, wide};
 }
 
-/* Per instruction: the longest path from here to the end, and the instructions of all such paths.
- */
+/* Per instruction: the paths from here to an exit. */
 struct path {
-	uint64_t all;
-	uint32_t longest;
-	bool half; /* second half of a wide instruction: no jump target */
+	uint64_t all;     /* instructions of all paths together */
+	uint32_t longest; /* instructions of the longest path */
+	bool half;        /* second half of a 16-byte instruction: not a jump target */
 };
 
 static int next_check(const struct ebpf_insn *at, uint32_t i, uint32_t count,
@@ -55,7 +54,9 @@ static int next_check(const struct ebpf_insn *at, uint32_t i, uint32_t count,
 			               i, next.at[n]);
 		if (next.at[n] >= count || path[next.at[n]].half)
 			return sy_fail(err, EINVAL,
-			               "instruction %u leads to where no instruction is", i);
+			               "instruction %u jumps outside the program, or into the "
+			               "middle of a 16-byte instruction",
+			               i);
 	}
 	return 0;
 }
@@ -103,8 +104,8 @@ static void path_join(struct path *path, const struct ebpf_insn *at, uint32_t i)
 		path[i].all = SY_HOOK_MAX_PATH_INSTRUCTIONS + 1;
 }
 
-/* Refuses a program with too many paths. Reports the last instruction with too many: the
- * multiplying branches begin there. */
+/* Refuses a program with too many paths. Reports the last instruction from which there are too
+ * many: the branches that multiply them follow it. */
 static int paths_refuse(const struct ebpf_insn *at, uint32_t count, const struct path *path,
                         struct sy_error *err)
 {
@@ -150,8 +151,8 @@ int program_check(const struct ebpf_insn *at, uint32_t count, struct program_sha
 	if (count == 0)
 		return sy_fail(err, EINVAL, "the program is empty");
 	if (count > SY_HOOK_MAX_INSTRUCTIONS)
-		return sy_fail(err, EINVAL, "%u instructions; at most %u may be", count,
-		               SY_HOOK_MAX_INSTRUCTIONS);
+		return sy_fail(err, EINVAL, "the program has %u instructions; the maximum is %u",
+		               count, SY_HOOK_MAX_INSTRUCTIONS);
 	struct path *path = calloc(count, sizeof(*path));
 	if (!path)
 		return sy_fail(err, ENOMEM, "no memory to check it");

@@ -30,7 +30,8 @@ struct layout {
 	uint32_t done;
 };
 
-/* Returns false if an instruction leads out of the program: program_check() reports it. */
+/* Finds the blocks. *back: a jump goes backward. Returns false if a jump leaves the program or
+ * enters a 16-byte instruction: program_check() reports it. */
 static bool blocks_find(struct layout *o, bool *back)
 {
 	o->block[0].first = true;
@@ -54,7 +55,7 @@ static bool blocks_find(struct layout *o, bool *back)
 		o->block[first].last = i;
 		uint32_t after = i + 1 + program_next(o->at, i).wide;
 		if (after == i + 2 && after <= o->count && o->block[i + 1].first)
-			return false; /* into the middle of a wide instruction */
+			return false; /* into the middle of a 16-byte instruction */
 		i = after;
 	}
 	return true;

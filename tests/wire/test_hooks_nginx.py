@@ -26,7 +26,7 @@ NGINX = nginx_text(
 # Programs that would stop a server or read foreign memory, and the error that the operator gets.
 REFUSED = {
     "loop": "a hook must not loop",
-    "longest": "at most 4096",
+    "longest": "the maximum is 4096",
     "ways": "too many paths",
     "beyond": "of what it sees, which has 0 to",
     "pointer": "uses a number as an address",

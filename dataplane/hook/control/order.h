@@ -12,7 +12,7 @@
 #include <sy_hook_agent.h>
 
 enum order_type {
-	ORDER_LOAD = 1, /* sets code, parameters and places, as far as given */
+	ORDER_LOAD = 1, /* sets code, parameters and places if the order has any */
 	ORDER_REMOVE,
 	ORDER_REPORT,
 	ORDER_CONNECTIONS,      /* first batch */

@@ -223,10 +223,10 @@ static unsigned order_send_all(struct sy_hook_registry *d, struct order *o, int 
 	o->sequence = ++d->sequence;
 	for (unsigned i = 0; i < SY_HOOK_REGISTRY_STACKS; i++) {
 		struct registry_stack *s = &d->stack[i];
-		bool asked = s->socket >= 0 && !s->gone && !(undo && s->rc < 0) &&
-		             !(o->type == ORDER_CONNECTIONS_MORE && s->walked);
-		int rc = asked ? stack_order(s, o, object) : 0;
-		bool sent = asked && rc == 0;
+		bool addressed = s->socket >= 0 && !s->gone && !(undo && s->rc < 0) &&
+		                 !(o->type == ORDER_CONNECTIONS_MORE && s->walked);
+		int rc = addressed ? stack_order(s, o, object) : 0;
+		bool sent = addressed && rc == 0;
 		s->late = sent && s->late && d->follows;
 		s->awaited = sent && !s->late;
 		s->rc = sent && !undo ? 0 : s->rc;

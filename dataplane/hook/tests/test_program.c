@@ -38,7 +38,7 @@ static void test_refused(void **state)
 	refused(REFUSED "/ways.bpf.o", "branches make too many paths");
 	refused(REFUSED "/ways.bpf.o", ".bpf.o: from instruction ");
 	refused(REFUSED "/ways.bpf.o", "docs/hooks.md");
-	refused(REFUSED "/longest.bpf.o", "at most 4096");
+	refused(REFUSED "/longest.bpf.o", "the maximum is 4096");
 	refused(REFUSED "/none.bpf.o", "it has no hook");
 }
 

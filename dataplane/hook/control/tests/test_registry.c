@@ -23,8 +23,8 @@ static void test_load_reaches_all_stacks(void **state)
 	for (unsigned i = 0; i < STACKS; i++) {
 		assert_int_equal(info_of(&w, i, "short").param[0], 512);
 		assert_int_equal(info_of(&w, i, "short").param[2], 1);
-		assert_int_equal(w.stack[i].usual[SY_HOOK_PACKET], SY_HOOKS);
-		assert_int_equal(w.stack[i].usual[SY_HOOK_SEGMENT], SY_HOOK_NONE);
+		assert_int_equal(w.stack[i].default_hook[SY_HOOK_PACKET], SY_HOOKS);
+		assert_int_equal(w.stack[i].default_hook[SY_HOOK_SEGMENT], SY_HOOK_NONE);
 		assert_int_equal(w.stack[i].listener, SY_HOOKS - 1);
 	}
 	assert_true(sy_hook_agent_overrides(w.stack[0].agent, SY_HOOK_PACKET, false));
@@ -77,7 +77,7 @@ static void test_swap_keeps_places(void **state)
 	other.swap = true;
 	load(&w, &other, 2);
 	assert_int_equal(info_of(&w, 0, "mine").loads, 2);
-	assert_int_equal(w.stack[1].usual[SY_HOOK_PACKET], SY_HOOKS); /* its place is unchanged */
+	assert_int_equal(w.stack[1].default_hook[SY_HOOK_PACKET], SY_HOOKS); /* unchanged */
 	other = change_of("mine", READY "/bytes.bpf.o");
 	other.swap = true;
 	refused(&w, &other, -EEXIST, "a segment hook");
@@ -87,7 +87,7 @@ static void test_swap_keeps_places(void **state)
 	assert_int_equal(info_of(&w, 1, "mine").loads, 2);
 	assert_int_equal(sy_hook_registry_remove(w.registry, "mine", &count, &err), 0);
 	assert_int_equal(count.stacks, 2);
-	assert_int_equal(w.stack[1].usual[SY_HOOK_PACKET], SY_HOOK_NONE);
+	assert_int_equal(w.stack[1].default_hook[SY_HOOK_PACKET], SY_HOOK_NONE);
 	assert_int_equal(info_of(&w, 0, "mine").loads, 0);
 	assert_int_equal(sy_hook_registry_remove(w.registry, "mine", &count, &err), -ENOENT);
 	refused(&w, &set, -ENOENT, "no hook mine");
@@ -325,7 +325,7 @@ static void test_failed_load_is_rolled_back(void **state)
 static void *stacks_join(void *arg)
 {
 	struct world *w = arg;
-	/* The registry keeps a stack's slot until its order is done. */
+	/* A slot is not reused before its order is finished, so join at most this often. */
 	for (unsigned i = 0; i < SY_HOOK_REGISTRY_STACKS - STACKS; i++) {
 		if (__atomic_load_n(&w->enough, __ATOMIC_ACQUIRE))
 			break;

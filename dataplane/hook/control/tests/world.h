@@ -27,7 +27,9 @@ struct stack {
 	struct sy_hook_agent *agent;
 	int socket;
 	int number;
-	unsigned usual[SY_HOOK_KINDS], listener; /* hook numbers after the last placed() */
+	/* Hook numbers after the last placed(). */
+	unsigned default_hook[SY_HOOK_KINDS];
+	unsigned listener; /* of the listener at port 80 */
 };
 
 struct world {
@@ -50,7 +52,7 @@ static inline void placed(void *ctx)
 	struct stack *s = ctx;
 	struct sy_addr addr = sy_addr_v4(0x0100000a);
 	for (enum sy_hook_kind kind = 0; kind < SY_HOOK_KINDS; kind++)
-		s->usual[kind] = sy_hook_agent_find(s->agent, kind, NULL, 0);
+		s->default_hook[kind] = sy_hook_agent_find(s->agent, kind, NULL, 0);
 	s->listener = sy_hook_agent_find(s->agent, SY_HOOK_SEGMENT, &addr, 80);
 }
 
