@@ -111,8 +111,8 @@ static int director_lock(struct sy_director *d, unsigned wait_ms, struct sy_erro
 	return d->lock < 0 ? d->lock : 0;
 }
 
-/* May the program be bound to the device? In native mode only: that of the link, or the one to try
- * first. */
+/* May the program be bound to the device? Only in native mode: an attached program fixes the mode;
+ * otherwise native is tried first, unless the mode is generic. */
 static bool may_bind(const struct sy_director *d)
 {
 	return d->link >= 0 ? d->native : d->mode != SY_DIRECTOR_GENERIC;

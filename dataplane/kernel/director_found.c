@@ -58,7 +58,8 @@ bool director_maps_adopt(struct bpf_object *object, uint32_t prog_id)
 	return missing == 0;
 }
 
-/* The program's map `steered` in its layout before VIPs had ports, one byte per value; −1: none. */
+/* Returns the program's map `steered` if it has the old layout with values of one byte, from before
+ * VIPs had ports; otherwise −1. */
 static int map_steered_before(uint32_t prog_id)
 {
 	uint32_t ids[16] = {0}, len = sizeof(struct bpf_prog_info);
@@ -116,8 +117,8 @@ void director_pin_path(const struct sy_director *d, char out[static HOST_PATH])
 	host_pin_path(out, host_netns(), d->ifindex);
 }
 
-/* The link pinned by a predecessor, or −1. fit: it can be taken over, that is, its device exists
- * and its mode is the requested one. */
+/* Returns the link that a predecessor pinned, or −1. *fit: it can be taken over, because its device
+ * exists and its mode is the requested one. */
 static int link_find(struct sy_director *d, struct bpf_link_info *info, bool *fit)
 {
 	char pin[HOST_PATH];
@@ -157,6 +158,8 @@ uint32_t director_predecessor(struct sy_director *d, bool *may_bind)
 
 	if (fd >= 0)
 		close(fd);
+	/* An attached program fixes the mode; otherwise any mode but generic is possible. Only a
+	 * program for native mode may be bound to the device. */
 	*may_bind = fd >= 0 && fit ? d->native : d->mode != SY_DIRECTOR_GENERIC;
 	return fd >= 0 && fit ? info.prog_id : 0;
 }

@@ -47,7 +47,8 @@ int director_link_pin(const struct sy_director *d, struct sy_error *err);
 /* ---- director_load.c ------------------------------------------------------------------------- */
 
 /* Loads the program of the highest level that the kernel accepts. predecessor: id of a program
- * whose maps are reused if they fit; 0: none. may_bind: the program may be for native mode only. */
+ * whose maps are reused if they fit; 0: none. may_bind: the program may be bound to
+ * the device, which native mode allows. */
 int director_load(struct sy_director *d, uint32_t predecessor, bool may_bind, struct sy_error *err);
 
 /* ---- director_block.c ------------------------------------------------------------------------ */
@@ -69,9 +70,9 @@ void director_tags_keep(const struct sy_director *d);
 /* ---- director_found.c ------------------------------------------------------------------------ */
 
 void director_pin_path(const struct sy_director *d, char out[static HOST_PATH]);
-/* The link to take over, or −1. Removes a link that cannot be used. */
+/* Returns the link to take over, or −1. Removes a link that cannot be used. */
 int director_link_recover(struct sy_director *d, struct bpf_link_info *info);
-/* Id of the program of a link that could be taken over now; 0: none. Sets *may_bind for
+/* Returns the id of the program of a link that could be taken over now; 0: none. Sets *may_bind for
  * director_load(). */
 uint32_t director_predecessor(struct sy_director *d, bool *may_bind);
 /* Makes the object, not loaded yet, reuse the maps of this program. Returns false if not all of

@@ -20,8 +20,8 @@ bool guard_delete(struct nft_ctx *nft);
 /* guard_watch.c: whether the table is still as guard_reset() makes it. */
 struct guard_watch {
 	struct mnl_socket *requests, *events;
-	uint64_t intact; /* fingerprint of the table after guard_reset(); 0: unknown */
-	bool touched;    /* changed by the transaction whose messages are being read */
+	uint64_t expected; /* fingerprint of the table after guard_reset(); 0: unknown */
+	bool touched;      /* changed by the transaction whose messages are being read */
 };
 
 /* Returns 0 or a negative errno. */
@@ -31,11 +31,11 @@ void guard_watch_close(struct guard_watch *w);
 void guard_watch_note(struct guard_watch *w);
 /* Reads pending events. Returns true if another process may have changed the table. */
 bool guard_watch_read(struct guard_watch *w);
-/* Compares flags, chain and rules of the table with the fingerprint. Returns true also if they
+/* Compares flags, chain and rules of the table with the fingerprint. Also returns true if they
  * cannot be read. */
 bool guard_is_intact(struct guard_watch *w);
-/* Calls fn for each address in the table's sets, for some more than once. Returns 0 or a negative
- * errno: -ENOENT: a set is missing. */
+/* Calls fn for each address in the table's sets, maybe more than once. Returns 0, -ENOENT if a set
+ * is missing, or another negative errno. */
 int guard_each(struct guard_watch *w, void (*fn)(void *ctx, const struct sy_addr *addr), void *ctx);
 
 #endif

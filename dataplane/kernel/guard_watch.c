@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Detects changes of the guard by other programs, for example by `nft flush ruleset`. libnftables
- * would read the host's whole ruleset to list one chain, so this reads the table by netlink. The
- * kernel reports every transaction: the messages of its changes, then the id of the process.
+ * Detects changes of the guard by other programs, for example by `nft flush ruleset`. Reads the
+ * table by netlink, as libnftables would read the host's whole ruleset to list one chain. The
+ * kernel reports each transaction: first its changes, then the id of the process that made it.
  */
 #include "guard.h"
 #include "netlink_request.h"
@@ -47,12 +47,12 @@ static void nft_begin(struct request *r, uint8_t type, uint16_t flags)
 	nfg->version = NFNETLINK_V0;
 }
 
-struct print {
+struct fingerprint {
 	uint64_t sum;
 	unsigned objects;
 };
 
-static void print_add(struct print *p, const struct nlattr *attr)
+static void fingerprint_add(struct fingerprint *p, const struct nlattr *attr)
 {
 	const uint8_t *at = mnl_attr_get_payload(attr);
 
@@ -62,9 +62,9 @@ static void print_add(struct print *p, const struct nlattr *attr)
 }
 
 /* Hashes the attributes that define the table's behaviour, without handles and use counts. */
-static int print_read(const struct nlmsghdr *nlh, void *data)
+static int fingerprint_read(const struct nlmsghdr *nlh, void *data)
 {
-	struct print *p = data;
+	struct fingerprint *p = data;
 	const struct nlattr *attr;
 	uint16_t type = nlh->nlmsg_type & 0xff;
 
@@ -77,45 +77,45 @@ static int print_read(const struct nlmsghdr *nlh, void *data)
 		    (type == NFT_MSG_NEWCHAIN &&
 		     (kind == NFTA_CHAIN_HOOK || kind == NFTA_CHAIN_POLICY)) ||
 		    (type == NFT_MSG_NEWRULE && kind == NFTA_RULE_EXPRESSIONS))
-			print_add(p, attr);
+			fingerprint_add(p, attr);
 	}
 	return MNL_CB_OK;
 }
 
 /* Returns -ENOENT if the table, its chain or its rules are missing. */
-static int guard_print_once(struct guard_watch *w, uint64_t *out)
+static int guard_fingerprint_once(struct guard_watch *w, uint64_t *out)
 {
-	struct print p = {.sum = 1};
+	struct fingerprint p = {.sum = 1};
 	struct request r;
 	int rc;
 
 	nft_begin(&r, NFT_MSG_GETTABLE, 0);
 	mnl_attr_put_strz(r.nlh, NFTA_TABLE_NAME, GUARD_TABLE);
-	rc = request_send(w->requests, &r, print_read, &p);
+	rc = request_send(w->requests, &r, fingerprint_read, &p);
 	if (rc < 0)
 		return rc;
 	nft_begin(&r, NFT_MSG_GETCHAIN, 0);
 	mnl_attr_put_strz(r.nlh, NFTA_CHAIN_TABLE, GUARD_TABLE);
 	mnl_attr_put_strz(r.nlh, NFTA_CHAIN_NAME, GUARD_CHAIN);
-	rc = request_send(w->requests, &r, print_read, &p);
+	rc = request_send(w->requests, &r, fingerprint_read, &p);
 	if (rc < 0)
 		return rc;
 	p.objects = 0;
 	nft_begin(&r, NFT_MSG_GETRULE, NLM_F_DUMP);
 	mnl_attr_put_strz(r.nlh, NFTA_RULE_TABLE, GUARD_TABLE);
 	mnl_attr_put_strz(r.nlh, NFTA_RULE_CHAIN, GUARD_CHAIN);
-	rc = request_send(w->requests, &r, print_read, &p);
+	rc = request_send(w->requests, &r, fingerprint_read, &p);
 	*out = p.sum ? p.sum : 1;
 	return rc == 0 && !p.objects ? -ENOENT : rc;
 }
 
-/* A change of any table of the host interrupts a dump (NLM_F_DUMP_INTR). */
-static int guard_print(struct guard_watch *w, uint64_t *out)
+/* Retries: a change of any table of the host interrupts a dump (NLM_F_DUMP_INTR). */
+static int guard_fingerprint(struct guard_watch *w, uint64_t *out)
 {
 	int rc = -EINTR;
 
 	for (unsigned i = 0; i < DUMP_ATTEMPTS && rc == -EINTR; i++)
-		rc = guard_print_once(w, out);
+		rc = guard_fingerprint_once(w, out);
 	return rc;
 }
 
@@ -123,19 +123,19 @@ void guard_watch_note(struct guard_watch *w)
 {
 	uint64_t now;
 
-	w->intact = guard_print(w, &now) ? 0 : now;
+	w->expected = guard_fingerprint(w, &now) ? 0 : now;
 }
 
 bool guard_is_intact(struct guard_watch *w)
 {
 	uint64_t now;
-	int rc = guard_print(w, &now);
+	int rc = guard_fingerprint(w, &now);
 
 	if (rc)
 		return rc != -ENOENT;
-	if (!w->intact) /* reading the table failed after the reset */
-		w->intact = now;
-	return now == w->intact;
+	if (!w->expected) /* guard_watch_note() could not read the table */
+		w->expected = now;
+	return now == w->expected;
 }
 
 struct elements {
@@ -237,7 +237,8 @@ static bool message_read(struct guard_watch *w, const struct nlmsghdr *nlh)
 		w->touched |= message_is_of_table(nlh);
 		return false;
 	}
-	/* in a container the kernel reports the id outside of it: own changes are verified then */
+	/* In a PID namespace the kernel reports the outer pid: our own changes then look foreign
+	 * and are verified too. */
 	changed = w->touched && !generation_is_own(nlh);
 	w->touched = false;
 	return changed;

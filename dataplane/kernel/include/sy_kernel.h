@@ -162,7 +162,7 @@ int sy_director_prepare(const char *ifname, enum sy_director_mode mode, struct s
                         struct sy_error *err);
 /* The second step: acquires the lock (waiting up to wait_ms for it) and the link. Reloads the
  * program if the predecessor's maps are no longer the same. While all maps are the predecessor's,
- * its program goes on directing packets, to the sockets that are set from now on, until
+ * its program continues to direct packets, to the sockets that are set from now on, until
  * sy_director_update(). */
 int sy_director_acquire(struct sy_director *d, unsigned wait_ms, struct sy_error *err);
 /* Replaces the predecessor's program if it is still on the link. The kernel needs some 10 ms for
