@@ -16,7 +16,7 @@ enum option_kind {
 	OPTION_REAL,     /* double */
 };
 
-/* One option. `to` holds its default and gets its value. */
+/* One option. `to` has its default, and receives its value. */
 struct option_entry {
 	const char *name;  /* "sessions" */
 	const char *value; /* "N", as shown by --help; NULL: none */

@@ -137,7 +137,7 @@ static int prefix_compare(const void *one, const void *other)
 	return memcmp(one, other, sizeof(struct sy_addr));
 }
 
-/* Random hosts from where the flood comes, so few look-ups end early. */
+/* Random hosts among the flood's sources, so few look-ups end early. */
 static void set_make(struct bench *b)
 {
 	struct sy_prefix *prefix = calloc(b->a.entries, sizeof(*prefix));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The two ends of connections, as the ports of a balancer that runs in one process: rx() returns
- * what an end sends next, and tx() gives the balancer's output to the other end. There is no
+ * what an end sends next, and tx() passes the balancer's output to the other end. There is no
  * driver, no ring and no second core. The ends' own time is measured (`cycles`) and can be
  * subtracted.
  *

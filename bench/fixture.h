@@ -24,7 +24,7 @@ struct fixture_options {
 	bool list_ports;   /* its rule names ports, too: rte_acl decides */
 	unsigned list_rules; /* before it, each of a prefix and a port: rte_acl decides */
 	unsigned limits;  /* on the service, which all packets pass: of bits and packets in turn */
-	unsigned clients; /* the first of them by so many clients; 0: none */
+	unsigned clients; /* the first limit is per client, with this many clients; 0: none */
 	bool shaped; /* both ports, with the service as a tenant's, by rates that delay nothing */
 	bool brief;  /* adds a service whose sessions expire after a second of silence */
 	uint64_t seed;
@@ -69,8 +69,8 @@ static inline bool fixture_is_one_way(const struct fixture *s)
 {
 	return s->options.mode == MODE_DR || s->options.mode == MODE_IPIP;
 }
-/* Server n; n after the last one gives a reachable server that is not configured. Port
- * FIXTURE_PORT. */
+/* Returns the address of server n; beyond the last one, of a reachable server that is not
+ * configured. Port FIXTURE_PORT. */
 struct sy_addr fixture_server(const struct fixture *s, unsigned n);
 #define FIXTURE_PORT 80
 /* Packets of this many new clients to the brief service; false: no memory. */

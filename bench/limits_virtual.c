@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The paper's experiment in virtual time behind a device that one thread drives: it sends at one
  * port and receives at all others, in any order, and handles what it received late. event_sw
- * schedules when it is told to, by nothing but what it was given, so that each run is the same.
+ * schedules only when it is called, and only by its input, so each run is the same.
  * event_dsw moves flows by the clock. */
 #include "limits_event.h"
 

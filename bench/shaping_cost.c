@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* steelyard-shaping: a shaped port's rates, the delay of its highest class, and the cost of a
- * packet, in real time. One thread puts and takes, as the worker that owns the port does. */
+ * packet, in real time. One thread enqueues and dequeues, like the worker that owns the port. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -12,8 +12,8 @@ static struct thread_pool *pool;
 
 #define SECOND_NS UINT64_C(1000000000)
 
-/* Whether so much waits for another worker that packets could be lost: the pool measures a rate
- * without loss. */
+/* Has the worker steered so many packets to another one that a ring could overflow? The pool
+ * measures a rate without loss. */
 static bool worker_is_ahead(const struct sy_runtime *rt, unsigned id)
 {
 	for (unsigned w = 0; w < rt->workers; w++)
@@ -49,7 +49,7 @@ static unsigned thread_pool_rx(struct port *p, unsigned queue, struct rte_mbuf *
 	if (!s || worker_is_ahead(pool->fixture->harness.rt, queue) ||
 	    rte_mempool_get_bulk(pool->fixture->harness.rt->pool, (void **)m, n) < 0)
 		return 0;
-	for (unsigned i = 0; i < n; i++) { /* another worker may have used it last */
+	for (unsigned i = 0; i < n; i++) { /* another worker's cache may have the buffer */
 		__builtin_prefetch(m[i], 1);
 		__builtin_prefetch((uint8_t *)m[i] + data, 1);
 	}

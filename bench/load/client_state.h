@@ -26,7 +26,7 @@ _Static_assert(sizeof(struct conn) == 48, "a million of them");
 struct client {
 	struct client_options o;
 	enum client_phase phase; /* writer: the worker. readers: relaxed */
-	bool go, stop;           /* writers: others. reader: the worker, relaxed */
+	bool go, stop;           /* writers: other threads. Reader: the worker, relaxed */
 	bool ready;
 	struct client_counts counts; /* as phase */
 	uint32_t connected;          /* as phase */

@@ -13,21 +13,21 @@
 #include "../bench_options.h"
 #include "raw_protocol.h"
 
-#define EVENTS 256
-#define ROOM   65536
+#define EVENTS       256
+#define BUFFER_BYTES 65536
 
 struct peer {
 	int fd;
-	bool waits_to_write;
+	bool waits_to_write; /* for EPOLLOUT instead of EPOLLIN */
 	struct raw_reader reader;
 	uint8_t header[RAW_HEADER];
-	uint32_t left, at; /* of a response; echo: of the last read */
-	uint8_t *kept;     /* echo: bytes not sent immediately */
+	uint32_t left, at; /* unsent bytes of the response, and position; echo: of the last read */
+	uint8_t *unsent;   /* echo: received bytes that could not be sent at once */
 };
 
 static bool echo;
 static int epoll;
-static uint8_t room[ROOM];
+static uint8_t buffer[BUFFER_BYTES];
 
 static void watch(struct peer *p, int how, bool writes)
 {
@@ -43,7 +43,7 @@ static void watch(struct peer *p, int how, bool writes)
 static void peer_end(struct peer *p)
 {
 	close(p->fd);
-	free(p->kept);
+	free(p->unsent);
 	free(p);
 }
 
@@ -67,7 +67,7 @@ static void peers_accept(int listener)
 static int answer_send(struct peer *p)
 {
 	while (p->left) {
-		const uint8_t *from = echo ? p->kept + p->at : p->header + p->at;
+		const uint8_t *from = echo ? p->unsent + p->at : p->header + p->at;
 		size_t len = p->left;
 		int flags = MSG_NOSIGNAL;
 		if (!echo && p->at < RAW_HEADER) {
@@ -88,18 +88,18 @@ static int answer_send(struct peer *p)
 
 static int echo_bytes(struct peer *p, size_t len)
 {
-	ssize_t sent = send(p->fd, room, len, MSG_NOSIGNAL);
+	ssize_t sent = send(p->fd, buffer, len, MSG_NOSIGNAL);
 
 	if (sent < 0 && errno != EAGAIN)
 		return errno;
 	sent = sent < 0 ? 0 : sent;
 	if ((size_t)sent == len)
 		return 0;
-	free(p->kept);
-	p->kept = malloc(len);
-	if (!p->kept)
+	free(p->unsent);
+	p->unsent = malloc(len);
+	if (!p->unsent)
 		return ENOMEM;
-	memcpy(p->kept, room, len);
+	memcpy(p->unsent, buffer, len);
 	p->at = (uint32_t)sent;
 	p->left = (uint32_t)len - p->at;
 	return EAGAIN;
@@ -111,8 +111,8 @@ static void busy(uint64_t ns)
 		;
 }
 
-/* Answers all requests in these bytes. A blocked response also blocks reading, as bytes after its
- * request would be lost: so requests come one at a time. */
+/* Answers all requests in these bytes. While a response is blocked nothing is read, so clients must
+ * send one request at a time. */
 static int raw_bytes(struct peer *p, size_t len)
 {
 	struct raw_header h;
@@ -120,7 +120,7 @@ static int raw_bytes(struct peer *p, size_t len)
 	int rc = 0;
 
 	for (size_t at = 0; at < len;) {
-		int64_t taken = raw_take(&p->reader, RAW_REQUEST, room + at, len - at, &h, &got);
+		int64_t taken = raw_take(&p->reader, RAW_REQUEST, buffer + at, len - at, &h, &got);
 		if (taken < 0 || rc)
 			return EPROTO;
 		at += (size_t)taken;
@@ -148,14 +148,14 @@ static void peer_serve(struct peer *p)
 	int rc = answer_send(p);
 
 	while (rc == 0) {
-		ssize_t len = recv(p->fd, room, sizeof(room), 0);
+		ssize_t len = recv(p->fd, buffer, sizeof(buffer), 0);
 		if (len == 0)
 			rc = EPIPE;
 		else if (len < 0)
 			rc = errno;
 		else
 			rc = echo ? echo_bytes(p, (size_t)len) : raw_bytes(p, (size_t)len);
-		if (rc == 0 && (size_t)len < sizeof(room))
+		if (rc == 0 && (size_t)len < sizeof(buffer))
 			rc = EAGAIN; /* probably drained: saves a system call */
 	}
 	if (rc != EAGAIN)
@@ -184,8 +184,8 @@ int main(int argc, char **argv)
 	unsigned port = 7000;
 	const struct option_entry entry[] = {
 	        {"port", "N", OPTION_UNSIGNED, &port, 1, 65535,
-	         "where it listens, on all addresses"},
-	        {"echo", NULL, OPTION_FLAG, &echo, 0, 0, "send back what comes"},
+	         "port to listen on, at all addresses"},
+	        {"echo", NULL, OPTION_FLAG, &echo, 0, 0, "send back the received bytes"},
 	};
 
 	OPTIONS_TAKE(

@@ -13,7 +13,7 @@
 #define SWEEP_NS   UINT64_C(100000000)
 #define CLOSING_NS UINT64_C(3000000000)
 
-/* ---- a turn ---------------------------------------------------------------------------------- */
+/* ---- a poll iteration ------------------------------------------------------------------------ */
 
 static void event_take(struct client *c, struct sy_stack *s, const struct sy_stack_event *e,
                        uint64_t now)
@@ -78,11 +78,11 @@ static void agenda_do(struct client *c, struct sy_stack *s, uint64_t now)
 
 /* Prefetches the next connections to be drawn and returns their number. A draw may still change;
  * then the prefetch is wasted. With one request at a time each connection leaves the pool. */
-static unsigned draws_prefetch(const struct client *c, const struct sy_stack *s, unsigned most)
+static unsigned draws_prefetch(const struct client *c, const struct sy_stack *s, unsigned max)
 {
 	struct chance pick = c->pick;
 	uint32_t drawn[PREFETCHED];
-	unsigned count = most < PREFETCHED ? most : PREFETCHED;
+	unsigned count = max < PREFETCHED ? max : PREFETCHED;
 
 	if (count > c->backlog.count)
 		count = (unsigned)c->backlog.count;
@@ -103,7 +103,7 @@ static unsigned draws_prefetch(const struct client *c, const struct sy_stack *s,
  * per poll iteration: a burst after a stall would overflow the receive ring. */
 static void arrivals_do(struct client *c, struct sy_stack *s, uint64_t until, uint64_t now)
 {
-	unsigned most = c->o.turn ? c->o.turn : PER_POLL, asked = 0;
+	unsigned left = c->o.turn ? c->o.turn : PER_POLL, prefetched = 0;
 	uint64_t due;
 
 	while (client_may_issue(c) && arrivals_take(&c->arrivals, &c->schedule, until, &due)) {
@@ -111,9 +111,9 @@ static void arrivals_do(struct client *c, struct sy_stack *s, uint64_t until, ui
 		if (backlog_add(&c->backlog, due))
 			CLIENT_COUNT(c, unsent, 1);
 	}
-	for (; c->pooled && most > 0; most--, asked--) {
-		if (asked == 0)
-			asked = draws_prefetch(c, s, most);
+	for (; c->pooled && left > 0; left--, prefetched--) {
+		if (prefetched == 0)
+			prefetched = draws_prefetch(c, s, left);
 		if (!backlog_take(&c->backlog, &due))
 			return;
 		conn_issue(c, s, c->pool[chance_below(&c->pick, c->pooled)], due, now);

@@ -16,7 +16,7 @@
 
 void load_options_help(void)
 {
-	printf("steelyard-load: many TCP connections that ask a server, on a TCP stack of its own\n"
+	printf("steelyard-load: loads a server by many TCP connections, on a TCP stack of its own\n"
 	       "\n"
 	       "usage: steelyard-load --port NAME[,…] --source ADDRESS[,…] --to ADDRESS:PORT "
 	       "[OPTION…]\n"
@@ -27,12 +27,14 @@ void load_options_help(void)
 	       "  --source LIST              own addresses, used in turn: A, A-B or A/LENGTH, "
 	       "with\n"
 	       "                             commas; no address of the host\n"
-	       "  --connections N            at a time (1; a server takes 65536)\n"
-	       "  --active N                 of them, so many are asked; the others idle (all)\n"
+	       "  --connections N            open at a time (1; a server accepts 65536)\n"
+	       "  --active N                 number of connections that send requests; the rest "
+	       "stay\n"
+	       "                             idle (all)\n"
 	       "  --each N                   requests after which a connection is closed and "
 	       "another\n"
 	       "                             opened; 1: one request per connection (0: never)\n"
-	       "  --depth N                  requests under way on each, 1 to 64 (1)\n"
+	       "  --depth N                  requests in flight per connection, 1 to 64 (1)\n"
 	       "  --connecting N             connections that are opened at a time (256)\n"
 	       "  --reset                    end connections by a reset, not by FIN\n"
 	       "\n"
@@ -44,43 +46,45 @@ void load_options_help(void)
 	       "                             repeatable. Keys:\n"
 	       "       share=N               its weight among the classes (1)\n"
 	       "       length=D              bytes of a request; http: of its body (64; none)\n"
-	       "       answer=D, service=D, type=N   raw: bytes of the answer (64), for how long\n"
-	       "                             the server is busy (0), a mark\n"
-	       "       unsent=T              with --rate: not sent, but takes the client so long\n"
+	       "       answer=D, service=D, type=N   raw: bytes of the answer (64), the server's\n"
+	       "                             busy time (0), a mark\n"
+	       "       unsent=T              with --rate: a request that is only simulated; the\n"
+	       "                             client is busy for T\n"
 	       "       path=/…, method=M     http (/, GET or with a length POST)\n"
-	       "       key=K                 redis: the string that is asked for (key)\n"
+	       "       key=K                 redis: the key to get (key)\n"
 	       "  D: N, const:N, uniform:A:B, exp:MEAN, bimodal:A:B:SHARE_OF_B,\n"
 	       "     pareto:MIN:SHAPE[:MAX], file:PATH with lines VALUE [WEIGHT]\n"
 	       "  --host NAME, --header TEXT http: of each request; --header is repeatable\n"
 	       "\n"
-	       "How many, and when\n"
-	       "  --rate N                   an open loop: so many requests a second, whether or "
-	       "not\n"
-	       "                             answers come; latency counts from when each was due.\n"
-	       "                             Without it a connection asks when it has its answer\n"
+	       "Amount and time\n"
+	       "  --rate N                   an open loop: N requests per second, whether or not\n"
+	       "                             answers arrive; latency counts from when each was "
+	       "due.\n"
+	       "                             Without it, a connection sends its next request when "
+	       "it\n"
+	       "                             has the answer\n"
 	       "  --arrivals poisson|even    of the open loop (poisson)\n"
-	       "  --burst D                  requests that are due at one time (1)\n"
-	       "  --turn N                   of a burst, so many leave before answers are looked\n"
-	       "                             at, 1 to 64 (64): fewer are more exact, and slower\n"
+	       "  --burst D                  requests that are due at the same time (1)\n"
+	       "  --turn N                   requests sent between two polls for answers, 1 to 64\n"
+	       "                             (64): fewer are more exact, and slower\n"
 	       "  --think D                  closed loop: pause before the next request (0)\n"
-	       "  --duration TIME            of what is measured (10s)\n"
-	       "  --requests N               measure so many instead\n"
-	       "  --warmup TIME              before that (1s; with --requests 0)\n"
-	       "  --timeout TIME             for an answer, and for a connection (10s)\n"
-	       "  --seed N                   of all that is drawn (1)\n"
-	       "  --at TIME                  asks nothing before this time of CLOCK_MONOTONIC: "
-	       "then\n"
-	       "                             several generators begin together\n"
-	       "  --stamp                    raw: a request's number is when it was sent, in ns "
-	       "of\n"
+	       "  --duration TIME            how long to measure (10s)\n"
+	       "  --requests N               measure N requests instead\n"
+	       "  --warmup TIME              warm-up before measuring (1s; 0 with --requests)\n"
+	       "  --timeout TIME             max wait for an answer, and for a connection (10s)\n"
+	       "  --seed N                   random seed (1)\n"
+	       "  --at TIME                  send no request before this time of CLOCK_MONOTONIC, "
+	       "so\n"
+	       "                             that several generators begin together\n"
+	       "  --stamp                    raw: a request's number is its send time, in ns of\n"
 	       "                             CLOCK_MONOTONIC\n"
 	       "\n"
 	       "Server\n"
-	       "  --serve ADDRESS:PORT       answer the raw protocol there; repeatable\n"
-	       "  --echo                     send back what comes instead\n"
+	       "  --serve ADDRESS:PORT       answer the raw protocol at this address; repeatable\n"
+	       "  --echo                     send back the received bytes instead\n"
 	       "\n"
 	       "Output\n"
-	       "  --json FILE                results as JSON too; \"-\": only that, on stdout\n"
+	       "  --json FILE                results as JSON too; \"-\": only JSON, on stdout\n"
 	       "  --quiet                    no progress on stderr\n"
 	       "  --log error|warn|info      level of the runtime's messages (warn)\n"
 	       "\n"
@@ -89,11 +93,11 @@ void load_options_help(void)
 	       "backend=ethdev,dev=DEVARGS\n"
 	       "  --route PREFIX,port=NAME[,via=ADDR], --neighbour ADDR,port=NAME,mac=MAC\n"
 	       "  --workers N, --cores LIST  threads, each with a stack (1); their cores\n"
-	       "  --capacity N               connections that the stacks have room for, with "
-	       "those\n"
-	       "                             in TIME-WAIT (depends on --connections)\n"
-	       "  --time-wait TIME           of the stack's own (client 1ms, server 60s)\n"
-	       "  --ports A-B                of the client's side (1024-65535)\n"
+	       "  --capacity N               max connections of the stacks, including those in\n"
+	       "                             TIME-WAIT (depends on --connections)\n"
+	       "  --time-wait TIME           TIME-WAIT duration of this stack (client 1ms, server\n"
+	       "                             60s)\n"
+	       "  --ports A-B                local ports of a client (1024-65535)\n"
 	       "  --congestion cubic|newreno congestion control (cubic)\n"
 	       "  --memory MB, --mbufs N, --no-huge, --instance NAME\n"
 	       "  --version, --help\n");
@@ -238,7 +242,7 @@ static const struct option long_options[] = {
                 {NULL, 0, NULL, 0}};
 
 /* Parses options of runtime and stack. Returns 1 for another option. */
-static int read_place(struct load_options *o, int id, const char *text, struct sy_error *err)
+static int read_stack_option(struct load_options *o, int id, const char *text, struct sy_error *err)
 {
 	static const char *const congestions[] = {"cubic", "newreno", NULL};
 	uint64_t ns = 0;
@@ -286,7 +290,8 @@ static int read_place(struct load_options *o, int id, const char *text, struct s
 }
 
 /* Parses options of requests. Returns 1 for another option. */
-static int read_request(struct load_options *o, int id, const char *text, struct sy_error *err)
+static int read_request_option(struct load_options *o, int id, const char *text,
+                               struct sy_error *err)
 {
 	static const char *const protocols[] = {"raw", "echo", "http", "redis", NULL};
 	static const char *const arrivals[] = {"poisson", "even", NULL};
@@ -388,8 +393,8 @@ static int read_option(struct load_options *o, int id, const char *text, struct 
 		o->action = LOAD_HELP;
 		return 0;
 	default:
-		rc = read_place(o, id, text, err);
-		return rc == 1 ? read_request(o, id, text, err) : rc;
+		rc = read_stack_option(o, id, text, err);
+		return rc == 1 ? read_request_option(o, id, text, err) : rc;
 	}
 }
 

@@ -38,7 +38,7 @@ struct load_options {
 	bool quiet;       /* no progress */
 };
 
-/* Errors name the option and the remedy. */
+/* Error messages name the option and the remedy. */
 int load_options_read(int argc, char **argv, struct load_options *o, struct sy_error *err);
 void load_options_free(struct load_options *o);
 void load_options_help(void);

@@ -42,13 +42,13 @@ int agenda_add(struct agenda *a, struct due what)
 {
 	size_t at = a->count;
 
-	if (a->count == a->room) {
-		size_t room = a->room ? 2 * a->room : 1024;
-		struct due *grown = realloc(a->entry, room * sizeof(*grown));
+	if (a->count == a->capacity) {
+		size_t capacity = a->capacity ? 2 * a->capacity : 1024;
+		struct due *grown = realloc(a->entry, capacity * sizeof(*grown));
 		if (!grown)
 			return -ENOMEM;
 		a->entry = grown;
-		a->room = room;
+		a->capacity = capacity;
 	}
 	a->count++;
 	for (; at > 0 && a->entry[(at - 1) / 2].at_ns > what.at_ns; at = (at - 1) / 2)
@@ -91,17 +91,17 @@ void agenda_free(struct agenda *a)
 
 int backlog_add(struct backlog *b, uint64_t due_ns)
 {
-	if (b->count == b->room) {
-		size_t room = b->room ? 2 * b->room : 1024;
-		uint64_t *grown = malloc(room * sizeof(*grown));
+	if (b->count == b->capacity) {
+		size_t capacity = b->capacity ? 2 * b->capacity : 1024;
+		uint64_t *grown = malloc(capacity * sizeof(*grown));
 		if (!grown)
 			return -ENOMEM;
 		for (size_t i = 0; i < b->count; i++)
-			grown[i] = b->time[(b->first + i) & (b->room - 1)];
+			grown[i] = b->time[(b->first + i) & (b->capacity - 1)];
 		free(b->time);
-		*b = (struct backlog){grown, 0, b->count, room};
+		*b = (struct backlog){grown, 0, b->count, capacity};
 	}
-	b->time[(b->first + b->count++) & (b->room - 1)] = due_ns;
+	b->time[(b->first + b->count++) & (b->capacity - 1)] = due_ns;
 	return 0;
 }
 
@@ -110,7 +110,7 @@ bool backlog_take(struct backlog *b, uint64_t *due_ns)
 	if (b->count == 0)
 		return false;
 	*due_ns = b->time[b->first];
-	b->first = (b->first + 1) & (b->room - 1);
+	b->first = (b->first + 1) & (b->capacity - 1);
 	b->count--;
 	return true;
 }

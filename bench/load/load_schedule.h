@@ -32,7 +32,7 @@ struct due {
 
 struct agenda {
 	struct due *entry;
-	size_t count, room;
+	size_t count, capacity;
 };
 
 /* Fails with -ENOMEM. */
@@ -47,7 +47,7 @@ void agenda_free(struct agenda *a);
 
 struct backlog {
 	uint64_t *time;
-	size_t first, count, room; /* room: capacity, a power of two or 0 */
+	size_t first, count, capacity; /* capacity: a power of two or 0 */
 };
 
 int backlog_add(struct backlog *b, uint64_t due_ns);

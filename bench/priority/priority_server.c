@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * steelyard-priority-server: the synthetic server of the experiments with priorities
- * (docs/design/0047-priority-experiments.md), on libsteelyard-tcp. Orders come on standard input,
- * one in a line, each answered by one line:
+ * (docs/design/0047-priority-experiments.md), on libsteelyard-tcp. Reads commands from standard
+ * input, one per line, and answers each by one line:
  *
  *     use schedule=none rule=type driver=0 transport=0 aside=0 fetch=1 awake=0 stack=0 sleep=0
  *                                                 "used"; struct setting says what they are
@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "../bench_options.h"
-#include "aside.h"
 #include "priority_worker.h"
+#include "queue_thread.h"
 
 #define QUEUE_REQUESTS 4096u /* capacity of the second thread's queue */
 
@@ -29,9 +29,9 @@ static struct {
 } options = {.port = 7000, .aside = 1024};
 
 static struct worker *worker;
-/* Of the second thread. */
+/* NULL without a second thread. */
 static struct sy_tcp_queue *queue;
-static struct aside *aside;
+static struct queue_thread *queue_thread;
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
@@ -98,8 +98,8 @@ static void report(void)
 	static struct serve_counts sum, one;
 
 	worker_counts(worker, &sum);
-	if (aside) {
-		aside_counts(aside, &one);
+	if (queue_thread) {
+		queue_thread_counts(queue_thread, &one);
 		counts_add(&sum, &one);
 	}
 	printf("{");
@@ -158,13 +158,13 @@ static void *first_main(void *arg)
 	return worker_main(arg);
 }
 
-/* If both share a core, it gets the first one's idle time. */
+/* If both threads share a core, the second one runs only while the first one is idle. */
 static void *second_main(void *arg)
 {
 	pin(options.aside);
 	if (sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0}))
 		perror("sched_setscheduler");
-	return aside_main(arg);
+	return queue_thread_main(arg);
 }
 
 int main(int argc, char **argv)
@@ -203,9 +203,9 @@ int main(int argc, char **argv)
 	prctl(PR_SET_TIMERSLACK, 1UL); /* inherited by threads: sleeps are exact */
 	if (sy_tcp_open(&setup, &library, why, sizeof(why)))
 		fail(why);
-	if (options.aside < 1024 &&
-	    (sy_tcp_queue_open(QUEUE_REQUESTS, &queue) || !(aside = aside_new(queue)) ||
-	     pthread_create(&second, NULL, second_main, aside)))
+	if (options.aside < 1024 && (sy_tcp_queue_open(QUEUE_REQUESTS, &queue) ||
+	                             !(queue_thread = queue_thread_new(queue)) ||
+	                             pthread_create(&second, NULL, second_main, queue_thread)))
 		fail("no memory for a second thread");
 	worker = worker_new(library, options.port, queue);
 	if (!worker || pthread_create(&first, NULL, first_main, worker))
@@ -217,8 +217,8 @@ int main(int argc, char **argv)
 	obey();
 	worker_stop(worker);
 	pthread_join(first, NULL);
-	if (aside) {
-		aside_stop(aside);
+	if (queue_thread) {
+		queue_thread_stop(queue_thread);
 		pthread_join(second, NULL);
 		sy_tcp_queue_close(queue);
 	}

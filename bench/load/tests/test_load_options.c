@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What on the command line only together is right or wrong. */
+/* Checks of options that depend on each other. */
 #include <errno.h>
 #include <getopt.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 
 #include "load_options.h"
 
-/* Options behind those that are always needed. */
+/* Parses these options together with the required ones. */
 static int options_read(const char *more, struct load_options *o, struct sy_error *err)
 {
 	char line[400], *save, *argv[32];
@@ -21,13 +21,13 @@ static int options_read(const char *more, struct load_options *o, struct sy_erro
 	for (char *word = strtok_r(line, " ", &save); word; word = strtok_r(NULL, " ", &save))
 		argv[argc++] = word;
 	argv[argc] = NULL;
-	optind = 0; /* getopt_long() begins anew */
+	optind = 0; /* restarts getopt_long() */
 	rc = load_options_read(argc, argv, o, err);
 	load_options_free(o);
 	return rc;
 }
 
-static void taken(const char *more, uint32_t connections, uint32_t active)
+static void accepted(const char *more, uint32_t connections, uint32_t active)
 {
 	static struct load_options o;
 	struct sy_error err = {0};
@@ -44,22 +44,22 @@ static void refused(const char *more, const char *text)
 	struct sy_error err = {0};
 
 	if (options_read(more, &o, &err) != -EINVAL)
-		fail_msg("\"%s\" is taken", more);
+		fail_msg("\"%s\" is accepted", more);
 	if (!strstr(err.text, text))
 		fail_msg("\"%s\": %s", more, err.text);
 }
 
-/* Each worker that shall ask has a connection for it. */
+/* Each worker needs a connection that sends requests, unless no connection does. */
 static void test_active(void **state)
 {
-	taken("", 1, 1);
-	taken("--connections 100", 100, 100);
-	taken("--connections 100 --active 10", 100, 10);
-	taken("--connections 100 --active 1000 --requests 10", 100, 100);
-	taken("--connections 100 --active 4 --workers 4", 100, 4);
-	taken("--connections 100 --active 4 --workers 4 --rate 100", 100, 4);
-	taken("--connections 100 --active 0", 100, 0);
-	taken("--connections 100 --active 0 --workers 4", 100, 0);
+	accepted("", 1, 1);
+	accepted("--connections 100", 100, 100);
+	accepted("--connections 100 --active 10", 100, 10);
+	accepted("--connections 100 --active 1000 --requests 10", 100, 100);
+	accepted("--connections 100 --active 4 --workers 4", 100, 4);
+	accepted("--connections 100 --active 4 --workers 4 --rate 100", 100, 4);
+	accepted("--connections 100 --active 0", 100, 0);
+	accepted("--connections 100 --active 0 --workers 4", 100, 0);
 	refused("--connections 100 --active 3 --workers 4", "--active 3");
 	refused("--connections 100 --active 1 --workers 2 --requests 10", "--active 1");
 	refused("--connections 100 --active 0 --requests 10", "--requests");
@@ -69,13 +69,13 @@ static void test_active(void **state)
 
 static void test_stamp(void **state)
 {
-	taken("--stamp", 1, 1);
+	accepted("--stamp", 1, 1);
 	refused("--stamp --protocol http", "--stamp");
 }
 
 static void test_unsent(void **state)
 {
-	taken("--rate 10 --class a,unsent=2us", 1, 1);
+	accepted("--rate 10 --class a,unsent=2us", 1, 1);
 	refused("--class a,unsent=2us", "unsent");
 	refused("--rate 10 --class a,unsent=2", "unsent");
 }
