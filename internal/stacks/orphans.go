@@ -11,10 +11,10 @@ import (
 	"strconv"
 )
 
-const (
-	library    = "/libsteelyard-preload.so"
-	supervisor = "steelyard-super" // steelyard-supervisor, as the kernel cuts it
-)
+const library = "/libsteelyard-preload.so"
+
+// supervisor is the program's name as stat has it: the kernel keeps 15 bytes.
+var supervisor = "steelyard-supervisor"[:15]
 
 // Orphans lists processes that run the preloaded library and have no supervisor among their ancestors: their `steelyard run` was killed. It omits a process
 // whose supervisor may be invisible, in a parent PID namespace. proc: path of a proc filesystem.

@@ -187,10 +187,13 @@ int list_limits(struct sy_balance *b, const pb_request *q, struct arena *a, pb_r
 
 int list_shaping(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                  struct sy_error *err);
-/* Measured shares; the only one of these that changes state. */
+/* Measured shares. Changes state, as control_claim() and control_set_role() do. */
 int control_set_shares(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                        struct sy_error *err);
 
+/* A counter that names what it counts; the texts are constants. */
+int reply_drop(struct arena *a, const char *name, const char *help, uint64_t packets,
+               Steelyard__Forwarder__V1__Drop **out, struct sy_error *err);
 int reply_traffic(struct arena *a, const struct traffic *t, uint64_t active,
                   Steelyard__Forwarder__V1__Traffic **out, struct sy_error *err);
 

@@ -389,6 +389,16 @@ int list_services(struct sy_balance *b, const pb_request *q, struct arena *a, pb
 
 /* ---- drops, ports, workers, slots ------------------------------------------------------------ */
 
+int reply_drop(struct arena *a, const char *name, const char *help, uint64_t packets,
+               Steelyard__Forwarder__V1__Drop **out, struct sy_error *err)
+{
+	MESSAGE_NEW(a, *out, steelyard__forwarder__v1__drop__init);
+	(*out)->name = (char *)(uintptr_t)name;
+	(*out)->help = (char *)(uintptr_t)help;
+	(*out)->packets = packets;
+	return 0;
+}
+
 int list_drops(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                struct sy_error *err)
 {
@@ -396,14 +406,13 @@ int list_drops(struct sy_balance *b, const pb_request *q, struct arena *a, pb_re
 	MESSAGE_NEW(a, l, steelyard__forwarder__v1__drop_list__init);
 	MESSAGE_NEW_LIST(a, l->drops, SY_DROP_COUNT);
 	for (unsigned reason = SY_DROP_NONE + 1; reason < SY_DROP_COUNT; reason++) {
-		Steelyard__Forwarder__V1__Drop *d;
-		MESSAGE_NEW(a, d, steelyard__forwarder__v1__drop__init);
-		d->name = (char *)(uintptr_t)sy_drop_name(reason);
-		d->help = (char *)(uintptr_t)sy_drop_help(reason);
+		uint64_t packets = sy_port_drops(b->rt, (enum sy_drop)reason);
 		for (unsigned w = 0; w < b->workers; w++)
-			d->packets += SY_READ(sy_worker_at(b->rt, w)->counters.drop[reason]);
-		d->packets += sy_port_drops(b->rt, (enum sy_drop)reason);
-		l->drops[l->n_drops++] = d;
+			packets += SY_READ(sy_worker_at(b->rt, w)->counters.drop[reason]);
+		int rc = reply_drop(a, sy_drop_name(reason), sy_drop_help(reason), packets,
+		                    &l->drops[l->n_drops++], err);
+		if (rc < 0)
+			return rc;
 	}
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_DROPS;
 	out->list_drops = l;

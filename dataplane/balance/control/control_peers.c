@@ -7,7 +7,6 @@
 
 typedef Steelyard__Forwarder__V1__Peer pb_peer;
 typedef Steelyard__Forwarder__V1__PeerList pb_peer_list;
-typedef Steelyard__Forwarder__V1__Drop pb_drop;
 
 static Steelyard__Forwarder__V1__Role role_of(uint8_t role)
 {
@@ -56,16 +55,6 @@ static int reply_socket(struct arena *a, const struct sy_addr *addr, uint16_t po
 	const char *form = sy_addr_is_v4(addr) ? "%s:%u" : "[%s]:%u";
 	MESSAGE_NEW_LIST(a, *out, SY_ADDR_TEXT + 9);
 	snprintf(*out, SY_ADDR_TEXT + 9, form, sy_addr_format(addr, text), port);
-	return 0;
-}
-
-static int reply_drop(struct arena *a, const char *name, const char *help, uint64_t packets,
-                      pb_drop **out, struct sy_error *err)
-{
-	MESSAGE_NEW(a, *out, steelyard__forwarder__v1__drop__init);
-	(*out)->name = (char *)(uintptr_t)name;
-	(*out)->help = (char *)(uintptr_t)help;
-	(*out)->packets = packets;
 	return 0;
 }
 

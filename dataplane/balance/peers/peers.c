@@ -199,13 +199,18 @@ static enum sync_role role_load(const struct sy_balance *b)
 	                                                       : SYNC_ROLE_BACKUP;
 }
 
-void peers_acquired(struct sy_balance *b)
+/* Begins with the saved role, before workers run. */
+static void role_resume(struct sy_balance *b)
 {
-	if (!b->peers || role_load(b) == b->peers->role)
-		return;
 	role_begin(b, role_load(b));
 	for (unsigned w = 0; w < b->workers; w++)
 		b->peers->worker[w].role = b->peers->role;
+}
+
+void peers_acquired(struct sy_balance *b)
+{
+	if (b->peers)
+		role_resume(b);
 }
 
 bool peers_is_standby(const struct sy_balance *b)
@@ -239,8 +244,9 @@ static uint32_t peers_mask(const struct sy_peers_options *o)
 	return mask;
 }
 
-/* Nodes with one slot key have these in common. */
-static uint64_t slot_key_hash(struct peers *p)
+/* Derives the key of identities from the slot key. Returns a hash of the latter, by which hellos
+ * compare slot keys. */
+static uint64_t key_derive(struct peers *p)
 {
 	const struct sy_slot_key *key = session_store_slot_key(p->b->ctl->store);
 	uint64_t h = sy_hash_mix(key->k[0] ^ UINT64_C(0x9e3779b97f4a7c15),
@@ -250,11 +256,19 @@ static uint64_t slot_key_hash(struct peers *p)
 	return sy_hash_mix(h, UINT64_C(0x94d049bb133111eb));
 }
 
+/* The public header does not include the protocol's. */
+_Static_assert(sizeof(((struct sy_peers_options *)0)->secret) ==
+                               sizeof(((struct sync_node_options *)0)->secret) &&
+                       offsetof(struct sy_peers_secret, bytes) ==
+                               offsetof(struct sync_secret, bytes) &&
+                       SY_PEERS_NODES == SYNC_NODES,
+               "options are the node's");
+
 static bool node_create(struct peers *p)
 {
 	struct sync_node_options o = {
 	        .node = p->options.node,
-	        .slot_key = slot_key_hash(p),
+	        .slot_key = key_derive(p),
 	        .peers = peers_mask(&p->options),
 	        .workers = p->b->workers,
 	        .copies = COPIES,
@@ -267,11 +281,7 @@ static bool node_create(struct peers *p)
 	        .stored = peers_stored,
 	};
 	gethostname(o.name, sizeof(o.name) - 1);
-	for (unsigned i = 0; i < SYNC_SECRETS; i++) {
-		o.secret[i].id = p->options.secret[i].id;
-		o.secret[i].len = p->options.secret[i].len;
-		memcpy(o.secret[i].bytes, p->options.secret[i].bytes, o.secret[i].len);
-	}
+	memcpy(o.secret, p->options.secret, sizeof(o.secret));
 	p->node = sync_node_create(&o, sy_clock_ns());
 	sy_secret_wipe(o.secret, sizeof(o.secret));
 	sy_secret_wipe(p->options.secret, sizeof(p->options.secret));
@@ -315,12 +325,9 @@ int peers_create(struct sy_balance *b, struct sy_error *err)
 		peers_destroy(b);
 		return sy_fail(err, ENOMEM, "no memory for session synchronisation");
 	}
-	p->role = (uint8_t)role_load(b);
-	for (unsigned w = 0; w < b->workers; w++)
-		p->worker[w].role = p->role;
-	sync_node_set_role(p->node, p->role);
-	b->ctl->standby = p->role != SYNC_ROLE_MASTER;
 	b->sync = p->node;
+	b->ctl->standby = true; /* until it is the master */
+	role_resume(b);
 	return 0;
 }
 

@@ -105,6 +105,13 @@ static uint32_t identity_find(const struct incoming *i)
 	                : tuple_find(i, &i->client, SESSION_CLIENT);
 }
 
+/* Its mark; *record: identity_find(). NULL: no record has it. */
+static uint8_t *identity_mark(const struct incoming *i, uint32_t *record)
+{
+	*record = identity_find(i);
+	return *record == SESSION_NONE ? NULL : session_mark_at(i->p->b, i->t->slot, *record);
+}
+
 /* ---- records --------------------------------------------------------------------------------- */
 
 /* The flags of a session that goes on under this node's own watch for losses. */
@@ -212,9 +219,8 @@ static void session_defend(struct incoming *i, uint32_t record)
 
 static enum sync_result session_delete(struct incoming *i)
 {
-	const uint32_t record = identity_find(i);
-	uint8_t *mark =
-	        record == SESSION_NONE ? NULL : session_mark_at(i->p->b, i->t->slot, record);
+	uint32_t record;
+	uint8_t *mark = identity_mark(i, &record);
 	if (!mark || (*mark & SYNC_OWNER) != i->node)
 		return SYNC_MISSING;
 	const bool kept = *mark & SYNC_KEPT;
@@ -249,9 +255,8 @@ static bool change_fits(const struct incoming *i, uint32_t record)
 
 static enum sync_result session_change(struct incoming *i)
 {
-	const uint32_t record = identity_find(i);
-	uint8_t *mark =
-	        record == SESSION_NONE ? NULL : session_mark_at(i->p->b, i->t->slot, record);
+	uint32_t record;
+	uint8_t *mark = identity_mark(i, &record);
 	if (!mark)
 		return SYNC_MISSING;
 	if (!change_fits(i, record)) {
@@ -283,13 +288,6 @@ static bool rival_end(struct incoming *i, uint32_t record)
 		return false;
 	session_end(i->w, i->t, record);
 	return true;
-}
-
-/* A session that a backup has begun, or that this node has lost: the master serves it. */
-static enum sync_result session_serve(struct incoming *i, uint32_t record)
-{
-	synced_change(i->w, i->t->slot, record);
-	return SYNC_REFUSED; /* as its sender's replica */
 }
 
 /* Is it the same session, and not an earlier one of the same tuples? */
@@ -332,8 +330,10 @@ static enum sync_result put_checked(struct incoming *i)
 		                 __ATOMIC_RELAXED); /* it grows */
 		return refuse(i, PEERS_REFUSED_FULL);
 	}
-	if (is_master(i->p))
-		return session_serve(i, record);
+	if (is_master(i->p)) { /* a backup has begun it, or this node has lost it: it serves it */
+		synced_change(i->w, slot, record);
+		return SYNC_REFUSED; /* as its sender's replica */
+	}
 	*session_mark_at(b, slot, record) = (uint8_t)(i->node | SYNC_KEPT);
 	return SYNC_NEW;
 }

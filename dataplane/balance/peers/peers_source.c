@@ -22,25 +22,24 @@ uint64_t peers_identity(const struct peers *p, const struct names_server *server
                         const struct sy_addr *local, const struct session hot[2],
                         const struct session_cold *cold)
 {
-	const bool one_port = server->last_port == 0;
 	struct sy_tuple t = {.src = hot->client, .sport = hot->client_port, .proto = server->proto};
 	if (peers_is_by_local(server->mode)) {
 		t.src = server->addr;
 		t.sport = server->port ? server->port : cold->vport;
 		t.dst = *local;
 		t.dport = hot->local_port;
-	} else if (server->mode == MODE_SNAT) {
+		return sy_hash_tuple(&p->key, &t);
+	}
+	if (server->mode == MODE_SNAT) {
 		t.dst = hot[1].client;
 		t.dport = hot[1].client_port;
-	} else {
-		t.dst = server->vip;
-		t.dport = one_port && server->vport ? server->vport : cold->vport;
+		return sy_hash_tuple(&p->key, &t);
 	}
-	const uint64_t hash = sy_hash_tuple(&p->key, &t);
-	if (peers_is_by_local(server->mode) || server->mode == MODE_SNAT)
-		return hash;
+	t.dst = server->vip;
+	t.dport = server->vport && !server->last_port ? server->vport : cold->vport;
 	/* the client may have had another server by this tuple */
-	return sy_hash_mix(hash ^ server->addr.d[0], server->addr.d[1] ^ p->key.k[0]);
+	return sy_hash_mix(sy_hash_tuple(&p->key, &t) ^ server->addr.d[0],
+	                   server->addr.d[1] ^ p->key.k[0]);
 }
 
 static const struct sy_addr *local_of(const struct sy_balance *b, const struct session *s)
@@ -79,24 +78,27 @@ static bool is_due(const struct service *service, const struct session *s,
 	       (service->one_way && s->state == SESSION_UDP_ONE_WAY && pressure_talks(s, cold));
 }
 
+/* Stores the hash of its identity, too. */
 static void describe(const struct peers *p, unsigned slot, uint32_t record,
-                     struct sync_session *out)
+                     struct sync_session *out, uint64_t *hash)
 {
 	const struct sy_balance *b = p->b;
 	const struct session_table *t = b->table[slot];
 	const struct session *s = session_at(t, record);
 	const struct session_cold *cold = session_cold_at(t, record);
 	const struct names_server name = names_of(&b->endpoint[s->server]);
+	const struct sy_addr *local = local_of(b, s);
 	const uint32_t now = balance_seconds(peers_worker_of(p, slot));
 	*out = (struct sync_session){
 	        .hot = {*s},
 	        .cold = {*cold},
-	        .meaning = names_meaning(&name, local_of(b, s)),
+	        .meaning = names_meaning(&name, local),
 	        .idle_s = session_idle(s, (uint16_t)now),
 	        .age_s = (now - cold->created) & SESSION_CREATED_MASK,
 	        .is_pair = session_is_pair(t, record),
 	        .has_client = true,
 	};
+	*hash = peers_identity(p, &name, local, s, cold);
 	out->hot[0].flags = synced_flags(s, name.proto);
 	if (out->is_pair) {
 		out->hot[1] = s[1];
@@ -117,10 +119,9 @@ static bool source_describe(void *context, unsigned slot, uint32_t record, bool 
 	    !is_due(endpoint_service(p->b, e), s, session_cold_at(p->b->table[slot], record),
 	            known))
 		return false;
-	describe(p, slot, record, &session);
+	describe(p, slot, record, &session, hash);
 	session.known = known;
 	session.from_master = SY_READ(p->role) == SYNC_ROLE_MASTER;
-	*hash = peers_identity_at(p, slot, record);
 	sync_session_write(&session, known && !session.is_pair ? SYNC_CHANGE : SYNC_PUT,
 	                   peers_is_by_local(e->mode), entry);
 	return true;
@@ -135,9 +136,8 @@ static void source_describe_end(void *context, unsigned slot, uint32_t record, b
 		names_describe_end(record, entry, hash);
 		return;
 	}
-	describe(p, slot, record, &session);
+	describe(p, slot, record, &session, hash);
 	session.given = given;
-	*hash = peers_identity_at(p, slot, record);
 	sync_session_write(&session, SYNC_DELETE,
 	                   peers_is_by_local(p->b->endpoint[session.hot[0].server].mode), entry);
 }

@@ -22,15 +22,20 @@ static inline bool session_is_replica(const struct sy_balance *b, unsigned slot,
 	return SY_UNLIKELY(b->sync != NULL) && *session_mark_at(b, slot, record) & SYNC_OWNER;
 }
 
+static inline void synced_poll_soon(struct sy_worker *w)
+{
+	struct balance_worker *bw = balance_worker_of(w);
+	if (bw->sync_ns > w->now_ns + SYNCED_DELAY_NS)
+		bw->sync_ns = w->now_ns + SYNCED_DELAY_NS;
+}
+
 static inline void synced_change(struct sy_worker *w, unsigned slot, uint32_t record)
 {
 	const struct sy_balance *b = w->app;
-	struct balance_worker *bw = balance_worker_of(w);
 	if (SY_LIKELY(!b->sync))
 		return;
 	sync_node_change(b->sync, slot, record);
-	if (bw->sync_ns > w->now_ns + SYNCED_DELAY_NS)
-		bw->sync_ns = w->now_ns + SYNCED_DELAY_NS;
+	synced_poll_soon(w);
 }
 
 /* The same for a session that may be too young for the peer to know. */
@@ -45,12 +50,10 @@ static inline void synced_change_known(struct sy_worker *w, unsigned slot, uint3
 static inline void synced_end(struct sy_worker *w, unsigned slot, uint32_t record)
 {
 	const struct sy_balance *b = w->app;
-	struct balance_worker *bw = balance_worker_of(w);
 	if (SY_LIKELY(!b->sync))
 		return;
 	sync_node_end(b->sync, slot, record);
-	if (bw->sync_ns > w->now_ns + SYNCED_DELAY_NS)
-		bw->sync_ns = w->now_ns + SYNCED_DELAY_NS;
+	synced_poll_soon(w);
 }
 
 /* The flags that peers get: losses are watched by one worker of one node. */
