@@ -2,10 +2,11 @@
 """A lab with two forwarders that keep each other's sessions."""
 
 import contextlib
+import re
 
 from tests.lab import wait_until
 from tests.lab.api import forwarder as pb
-from tests.lab.steelyard import Steelyard
+from tests.lab.steelyard import VIP, Steelyard
 from tests.lab.topology import FRONT, v4
 from tests.wire.control import Control
 from tests.wire.stage import Stage
@@ -102,6 +103,16 @@ class Pair(Stage):
 
     def forwarders(self):
         return [node.steelyard.forwarder for node in self.nodes.values()]
+
+    def wait_announced(self, node):
+        """Waits until the client sends its packets for the VIPs to this node."""
+        link = self.lab[node.steelyard.host].ns.ip("-o link show front")
+        mac = re.search(r"link/ether (\S+)", link)[1]
+        client = self.client.ns
+        wait_until(
+            lambda: all(f"lladdr {mac} " in client.ip(f"neigh show {vip}") for vip in VIP.values()),
+            "the client knows the new master's MAC address",
+        )
 
     def swap(self, master):
         """Makes a node the master, and first the other one its backup."""
