@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"steelyard/internal/cluster"
+	pb "steelyard/internal/gen/nfvpb"
 	"steelyard/internal/nfv"
 	"steelyard/internal/placement"
 	"steelyard/internal/stall"
@@ -39,8 +40,11 @@ type leader struct {
 	picture *picture
 	files   map[fileKey]*partFile
 	bad     map[badKey]error // why a service cannot be in a forwarder's file
-	fresh   map[int64]int    // number of services in a revision of a file that no forwarder had confirmed before
-	lacking time.Time        // since when spare capacity is missing, or is restored
+	// Refused services, until a file contains them again. The store keeps only the last refusal of a file, until the next confirmation; a slow leader
+	// would miss it there.
+	refusals map[badKey]refusedService
+	fresh    map[int64]int // number of services in a revision of a file that no forwarder had confirmed before
+	lacking  time.Time     // since when spare capacity is missing, or is restored
 	inbox
 }
 
@@ -114,8 +118,8 @@ func (s *Server) lead(ctx context.Context) (int64, error) {
 // newLeader reads the leader's initial state from the store, at a revision.
 func (s *Server) newLeader(ctx context.Context, fence int64) (*leader, int64, error) {
 	picture, revision, err := s.loadPicture(ctx)
-	return &leader{Server: s, fence: fence, planner: placement.New(s.placing), picture: picture, files: map[fileKey]*partFile{}, bad: map[badKey]error{}, fresh: map[int64]int{},
-		inbox: inbox{wake: make(chan struct{}, 1)}}, revision, err
+	return &leader{Server: s, fence: fence, planner: placement.New(s.placing), picture: picture, files: map[fileKey]*partFile{}, bad: map[badKey]error{},
+		refusals: map[badKey]refusedService{}, fresh: map[int64]int{}, inbox: inbox{wake: make(chan struct{}, 1)}}, revision, err
 }
 
 var errNotLeader = errors.New("another controller may be the leader")
@@ -172,19 +176,33 @@ func (l *leader) see(event cluster.Event) {
 	if place, ok := cutPrefix(event.Key, keyConfigs); ok { // another writer may have changed it
 		forwarder, project, _ := strings.Cut(place, "/")
 		if f := l.files[fileKey{forwarder, project}]; f != nil && f.own < event.Revision {
-			l.files[fileKey{forwarder, project}] = &partFile{own: event.Revision, lost: f.text}
+			l.files[fileKey{forwarder, project}] = &partFile{own: event.Revision, lost: f}
 		}
 	}
-	if place, ok := cutPrefix(event.Key, keyRefusals); ok && !event.Deleted { // its event comes before or after that of the file's change, from one transaction
-		forwarder, project, _ := strings.Cut(place, "/")
-		if f := l.files[fileKey{forwarder, project}]; f != nil && (f.own < event.Revision || f.own == event.Revision && f.lost != nil) {
-			text := f.text
-			if f.own == event.Revision {
-				text = f.lost
+	if place, ok := cutPrefix(event.Key, keyRefusals); ok && !event.Deleted {
+		l.seeRefusal(place, event)
+	}
+}
+
+// seeRefusal applies the refusal of a file and the roll-back of its change. Their events are from one transaction, in any order.
+func (l *leader) seeRefusal(place string, event cluster.Event) {
+	forwarder, project, _ := strings.Cut(place, "/")
+	f := l.files[fileKey{forwarder, project}]
+	if f != nil && f.own == event.Revision {
+		f = f.lost
+	}
+	if f == nil || f.own >= event.Revision {
+		return // a new leader, which has not written the file; or a newer file
+	}
+	var r refusal
+	if decodeRecord(event.Entry, &r) == nil && r.Revision == f.own {
+		for id := range f.has {
+			if known := l.picture.requests[id]; known != nil && !known.Settled(forwarder) {
+				l.refusals[badKey{forwarder, id}] = refusedService{r.Error, l.fresh[f.own] > 1}
 			}
-			l.files[fileKey{forwarder, project}] = &partFile{own: event.Revision, text: text, retry: time.Now().Add(retryFile)}
 		}
 	}
+	l.files[fileKey{forwarder, project}] = &partFile{own: event.Revision, text: f.text, retry: time.Now().Add(retryFile)}
 }
 
 // pass does all work that is possible now.
@@ -250,6 +268,9 @@ func (l *leader) save(ctx context.Context, known *request, next *nfv.Record) err
 	if err == nil {
 		l.log.Info("request", "id", known.id, "state", nfv.StateText(next.State), "forwarder", next.Forwarder, "why", next.Why)
 		l.picture.note(cluster.Event{Entry: cluster.Entry{Key: known.entry.Key, Value: encode(next), Revision: revision}}, time.Now())
+		if next.State != pb.State_STATE_CONFIGURING {
+			delete(l.refusals, badKey{known.Forwarder, known.id})
+		}
 		return nil
 	}
 	if err = l.lost(ctx, err); err == nil { // the request's owner has changed it

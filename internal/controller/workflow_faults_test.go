@@ -80,6 +80,40 @@ func TestRewrittenFileNeedsANewConfirmation(t *testing.T) {
 	}
 }
 
+// The refusal of a file reaches all its new services, even if it is confirmed again, or refused for another change, before the leader's next pass. The
+// events of a roll-back arrive in any order.
+func TestLeaderMissesNoRefusal(t *testing.T) {
+	config := cluster.Event{Entry: cluster.Entry{Key: keyConfigs + "f1/nfv", Revision: 10}}
+	refused := cluster.Event{Entry: cluster.Entry{Key: keyRefusals + "f1/nfv", Value: encode(refusal{Since: 8, Revision: 9, Error: "not here"}), Revision: 10}}
+	confirmed := cluster.Event{Entry: cluster.Entry{Key: keyRefusals + "f1/nfv", Revision: 12}, Deleted: true}
+	for _, events := range [][]cluster.Event{{config, refused, confirmed}, {refused, config, confirmed}} {
+		for _, fresh := range []int{1, 2} {
+			l := leaderless(t).crew()
+			l.files[fileKey{"f1", "nfv"}] = &partFile{own: 9, has: map[string]int64{"old": 5, "web": 9}}
+			l.fresh[9] = fresh
+			for id, state := range map[string]pb.State{"old": pb.State_STATE_ROUTED, "web": pb.State_STATE_CONFIGURING} {
+				l.picture.requests[id] = &request{Record: &nfv.Record{State: state, Forwarder: "f1", Revision: 7}, id: id, wanted: &pb.Balancing{Project: "nfv"}}
+			}
+			for _, event := range events {
+				l.see(event)
+			}
+			world := &world{l, l.picture.requests["web"]}
+			if done, err := world.Confirmed("f1", 7); done || err == nil || !strings.Contains(err.Error(), "not here") {
+				t.Errorf("%v, %v", done, err)
+			}
+			if world.Company("f1") != (fresh > 1) {
+				t.Errorf("%d new services in the file, and it is tried alone: %t", fresh, fresh == 1)
+			}
+			if f := l.files[fileKey{"f1", "nfv"}]; f.own != 10 || len(f.has) != 0 || f.retry.IsZero() {
+				t.Errorf("%+v", f)
+			}
+			if len(l.refusals) != 1 {
+				t.Errorf("a service that was confirmed before is refused: %v", l.refusals)
+			}
+		}
+	}
+}
+
 // The leader's own key is left over, because the answer to its creation or removal was lost. Its lease is alive.
 func TestLeaderReplacesItsLeftOverKey(t *testing.T) {
 	l := workflowLab(t, 1, "f1")

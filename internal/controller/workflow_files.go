@@ -34,8 +34,14 @@ type partFile struct {
 	revision int64            // of the forwarder's file that contains it
 	has      map[string]int64 // by service: the revision since which it is in the file without an interruption
 	hops     []netip.Addr     // at which routers reach the forwarder
-	lost     []byte           // the text that another writer has replaced
+	lost     *partFile        // the file that another writer has replaced
 	retry    time.Time        // when a refused text that has not changed is tried again; zero: none was refused
+}
+
+// refusedService is why a forwarder has refused a file that contains a service.
+type refusedService struct {
+	why     string
+	company bool // the file contained other new services, which may be the cause
 }
 
 // retryFile is the pause before a refused text is tried again.
@@ -193,6 +199,7 @@ func (l *leader) commitFile(ctx context.Context, key fileKey, p *plan, services 
 			f.has[r.id] = before.has[r.id]
 		}
 		delete(l.bad, badKey{key.forwarder, r.id})
+		delete(l.refusals, badKey{key.forwarder, r.id})
 	}
 	l.files[key] = f
 	return true, nil
@@ -284,6 +291,9 @@ func (w *world) File(forwarder string) (int64, error) {
 
 func (w *world) Confirmed(forwarder string, revision int64) (bool, error) {
 	project := w.of.wanted.GetProject()
+	if r, ok := w.refusals[badKey{forwarder, w.of.id}]; ok {
+		return false, fmt.Errorf("it refuses this: %s", r.why)
+	}
 	if r, taken := w.picture.refused[forwarder+"/"+project]; taken && r.has(revision) {
 		return false, fmt.Errorf("it refuses this: %s", r.Error) // the version that it has confirmed since does not contain the service
 	}
@@ -320,6 +330,9 @@ func (w *world) NextHop(forwarder string, family netip.Addr) string {
 }
 
 func (w *world) Company(forwarder string) bool {
+	if r, ok := w.refusals[badKey{forwarder, w.of.id}]; ok {
+		return r.company
+	}
 	refused := max(w.picture.status[forwarder].Refused, w.picture.refused[forwarder+"/"+w.of.wanted.GetProject()].Revision)
 	return w.fresh[refused] > 1
 }
