@@ -26,6 +26,7 @@ import (
 	"steelyard/internal/egress"
 	"steelyard/internal/feedback"
 	"steelyard/internal/health"
+	"steelyard/internal/inflight"
 	"steelyard/internal/member"
 	"steelyard/internal/metrics"
 	"steelyard/internal/model"
@@ -102,6 +103,7 @@ type Agent struct {
 	metrics    *metricsServer
 	member     *member.Member // nil: no controllers
 	egress     *egress.Policy
+	requests   inflight.Requests
 }
 
 // Run runs until ctx ends; it fails if the agent cannot start. The forwarder keeps its configuration afterwards.
@@ -193,6 +195,7 @@ func Run(ctx context.Context, options Options) error {
 // serve runs the parts until ctx ends, then waits for them.
 func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 	var running sync.WaitGroup
+	defer a.requests.End() // a controller's request writes to the state
 	defer running.Wait()
 	service := &api.Server{
 		Store: a.store, File: a.file, Checker: a.checker, Reconciler: a.reconciler, Dial: a.dial,
@@ -218,7 +221,7 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 
 	if a.member != nil {
 		service.Managed = "a controller"
-		a.member.Handler = a.memberHandler(service)
+		a.member.Handler = a.requests.Handler(a.memberHandler(service))
 		running.Go(func() { a.member.Run(ctx) })
 	}
 	readers := api.NewReadingHandler(service, func() string {
@@ -232,7 +235,7 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 // serveSocket serves one socket until ctx ends. Each user may use a part of its connections.
 func (a *Agent) serveSocket(ctx context.Context, listener net.Listener, handler http.Handler) {
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: a.requests.Handler(handler), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10,
 		// Calls that wait end when the agent ends.
 		BaseContext: func(net.Listener) context.Context { return ctx },
