@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"steelyard/internal/dpclient/dptest"
+	"steelyard/internal/freeport"
 	pb "steelyard/internal/gen/agentpb"
 	"steelyard/internal/gen/agentpb/agentpbconnect"
 	forwarderpb "steelyard/internal/gen/forwarderpb"
@@ -389,7 +390,7 @@ func TestEveryErrorOfTheFirstFileIsALine(t *testing.T) {
 }
 
 func TestAFileThatTheForwarderRefuses(t *testing.T) {
-	address := freeAddress(t)
+	address := freeport.Address(t)
 	l := newLab(t, unchecked+"metrics: { listen: \""+address+"\" }\n")
 	l.forwarder.Refuse(&forwarderpb.Error{Code: forwarderpb.Code_CODE_INVALID, Text: "an address of this host"}, "10.0.0.81")
 	l.start()

@@ -4,12 +4,12 @@ package agent
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"steelyard/internal/freeport"
 	pb "steelyard/internal/gen/agentpb"
 	forwarderpb "steelyard/internal/gen/forwarderpb"
 
@@ -18,7 +18,7 @@ import (
 
 // The levels of health, and each reason for them; the probes' endpoint agrees.
 func TestHealthLevels(t *testing.T) {
-	address := freeAddress(t)
+	address := freeport.Address(t)
 	const checks = "interval: 100ms, timeout: 100ms"
 	l := newLab(t, strings.Replace(twoServers, "interval: 500ms, timeout: 500ms", checks, 1)+"metrics: { listen: '"+address+"' }\n")
 	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -76,12 +76,8 @@ func TestHealthLevels(t *testing.T) {
 		t.Errorf("%d %s", code, text)
 	}
 
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener.Close()
-	l.place(two, listener.Addr().String())
+	unserved := freeport.Address(t)
+	l.place(two, unserved)
 	l.forwarder.AwaitState(vip, two, down)
 	expect("one of two, by default", all, "ok")
 	expect("one of two, all wanted", &pb.GetHealthRequest{MinServersPercent: percent(100)}, "failing", "0 of 1 services", "service web: 1 of 2 servers healthy, below 100 %")
@@ -96,7 +92,7 @@ func TestHealthLevels(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("drained by order", &pb.GetHealthRequest{MinServersPercent: percent(100)}, "ok")
-	l.place(one, listener.Addr().String())
+	l.place(one, unserved)
 	l.forwarder.AwaitState(vip, one, down)
 	expect("no server", &pb.GetHealthRequest{MinServersPercent: percent(1)}, "failing", "0 of 1 services", "0 of 1 servers healthy")
 	l.place(one, web.Listener.Addr().String())

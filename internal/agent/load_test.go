@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"steelyard/internal/freeport"
 	pb "steelyard/internal/gen/agentpb"
 
 	"connectrpc.com/connect"
@@ -17,7 +18,7 @@ import (
 // The load that a server says in the answers to its checks is seen in the API and in metrics; when it stops saying it, its age and the
 // error are, and the server stays up.
 func TestLoadOfServersIsRead(t *testing.T) {
-	address := freeAddress(t)
+	address := freeport.Address(t)
 	l := newLab(t, `version: 1
 local_addresses: [10.1.0.200]
 metrics: { listen: "`+address+`" }

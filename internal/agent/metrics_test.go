@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"steelyard/internal/freeport"
 	forwarderpb "steelyard/internal/gen/forwarderpb"
 	"steelyard/internal/version"
 )
@@ -30,21 +31,10 @@ limits:
   - { name: each, packets_per_second: 5, clients: {} }
 `
 
-// freeAddress returns an address without a listener.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer port.Close()
-	return port.Addr().String()
-}
-
 // metricsLab has two services; it also returns the address of their metrics.
 func metricsLab(t *testing.T, detail string) (*lab, string) {
 	t.Helper()
-	address := freeAddress(t)
+	address := freeport.Address(t)
 	l := newLab(t, twoServices+"metrics: { listen: \""+address+"\", detail: "+detail+" }\n")
 	l.start()
 	if _, err := l.apply(""); err != nil {
@@ -163,11 +153,11 @@ func TestIncompleteScrapeIsMarked(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	port, err := net.Listen("tcp", "127.0.0.1:0")
+	address := freeport.Address(t)
+	port, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := port.Addr().String()
 	l := newLab(t, unchecked+"metrics: { listen: \""+address+"\" }\naccess: edge\naccess_lists:\n  - name: edge\n    rules:\n"+
 		"      - { action: drop, ports: [23] }\n      - { name: scanners, action: drop, from: [192.0.2.0/24] }\n")
 	l.forwarder.Drops = []*forwarderpb.Drop{{Name: "no-route", Packets: 3}}

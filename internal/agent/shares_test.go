@@ -9,6 +9,7 @@ import (
 
 	"steelyard/internal/dpclient"
 	"steelyard/internal/feedback"
+	"steelyard/internal/freeport"
 	pb "steelyard/internal/gen/agentpb"
 	fpb "steelyard/internal/gen/forwarderpb"
 
@@ -25,7 +26,7 @@ func TestSharesWithoutAForwarder(t *testing.T) {
 
 // What the forwarder measures becomes shares, which the forwarder gets, and which the API and metrics show beside the weight.
 func TestSharesFollowMeasurements(t *testing.T) {
-	address := freeAddress(t)
+	address := freeport.Address(t)
 	l := newLab(t, `version: 1
 local_addresses: [10.1.0.200]
 metrics: { listen: "`+address+`" }
@@ -90,7 +91,7 @@ services:
 
 // A capacity that is to be learned is shown as such, also before it is.
 func TestLearnedCapacityIsShown(t *testing.T) {
-	address := freeAddress(t)
+	address := freeport.Address(t)
 	l := newLab(t, `version: 1
 local_addresses: [10.1.0.200]
 metrics: { listen: "`+address+`" }

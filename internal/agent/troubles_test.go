@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"steelyard/internal/freeport"
 	pb "steelyard/internal/gen/agentpb"
 	"steelyard/internal/health"
 
@@ -22,7 +23,7 @@ import (
 
 // A shortage of this host takes no server down, and status, listing, metric and log report it.
 func TestHostFaultTakesNoServerDown(t *testing.T) {
-	address := freeAddress(t)
+	address := freeport.Address(t)
 	l := newLab(t, strings.Replace(twoServers, "interval: 500ms, timeout: 500ms", "interval: 100ms, timeout: 100ms", 1)+"metrics: { listen: '"+address+"' }\n")
 	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer web.Close()

@@ -7,13 +7,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"steelyard/internal/freeport"
 
 	"go.etcd.io/etcd/server/v3/embed"
 )
@@ -39,12 +40,7 @@ func newTrio(t *testing.T) *trio {
 	}
 	urls := map[string]string{}
 	for i := range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		urls[fmt.Sprintf("c%d", i)] = "https://" + l.Addr().String()
+		urls[fmt.Sprintf("c%d", i)] = "https://" + freeport.Address(t)
 	}
 	c := &trio{T: t, directory: directory, stores: make([]*Store, 3)}
 	for i := range 3 {
@@ -80,7 +76,7 @@ func (c *trio) start(members ...int) {
 // write sets a key at a member, which may have to wait for a new leader.
 func (c *trio) write(member int, value string) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(c.Context(), 4*time.Minute)
 	defer cancel()
 	for {
 		_, err := c.stores[member].Commit(ctx, new(Txn).Put("a", []byte(value), 0))

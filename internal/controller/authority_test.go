@@ -34,7 +34,7 @@ func (l *lab) visit(c *runningController, identity *pki.Identity) error {
 func (l *lab) awaitAuthorities(states []pb.Authority_State, waiting ...string) *pb.ListAuthoritiesResponse {
 	l.Helper()
 	var now *pb.ListAuthoritiesResponse
-	for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(5 * time.Millisecond) {
+	for begun := time.Now(); time.Since(begun) < 4*time.Minute; time.Sleep(5 * time.Millisecond) {
 		response, err := l.controllers[0].admin.ListAuthorities(l.Context(), connect.NewRequest(&pb.ListAuthoritiesRequest{}))
 		if err != nil {
 			l.Fatal(err)

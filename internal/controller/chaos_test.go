@@ -19,6 +19,7 @@ import (
 	"steelyard/internal/agent"
 	"steelyard/internal/cluster"
 	"steelyard/internal/dpclient/dptest"
+	"steelyard/internal/freeport"
 	agentpb "steelyard/internal/gen/agentpb"
 	pb "steelyard/internal/gen/controllerpb"
 	forwarderpb "steelyard/internal/gen/forwarderpb"
@@ -71,8 +72,8 @@ func newChaos(t *testing.T) *chaos {
 	urls := map[string]string{}
 	for i := range 3 {
 		name := fmt.Sprintf("c%d", i)
-		listen := freeAddress(t)
-		m := &chaosMember{peers: newGate(t, "tcp://"+listen), address: freeAddress(t)}
+		listen := freeport.Address(t)
+		m := &chaosMember{peers: newGate(t, "tcp://"+listen), address: freeport.Address(t)}
 		urls[name] = "https://" + m.peers.listener.Addr().String()
 		m.options = cluster.Options{Directory: filepath.Join(directory, name), Large: LargeKeys,
 			Members: &cluster.Members{Name: name, URLs: urls, Listen: listen, Key: key}}
@@ -87,16 +88,6 @@ func newChaos(t *testing.T) *chaos {
 		t.FailNow()
 	}
 	return c
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // revive starts a member's etcd and controller.
@@ -163,7 +154,7 @@ func (c *chaos) order(what string, f func(ctx context.Context, u user) error) {
 	c.Helper()
 	random := rand.New(rand.NewPCG(1, 1))
 	var err error
-	for begun := time.Now(); time.Since(begun) < 2*time.Minute; time.Sleep(20 * time.Millisecond) {
+	for begun := time.Now(); time.Since(begun) < 4*time.Minute; time.Sleep(20 * time.Millisecond) {
 		if u := c.anyone(random); u != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			err = f(ctx, *u)

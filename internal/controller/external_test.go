@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"steelyard/internal/cluster"
+	"steelyard/internal/freeport"
 	pb "steelyard/internal/gen/controllerpb"
 
 	"connectrpc.com/connect"
@@ -88,7 +89,7 @@ func newExternal(t *testing.T) *external {
 	directory := t.TempDir()
 	var all []string
 	for i := range 3 {
-		m := &externalMember{Name: fmt.Sprintf("e%d", i+1), Directory: directory, Client: freeAddress(t), Peer: freeAddress(t)}
+		m := &externalMember{Name: fmt.Sprintf("e%d", i+1), Directory: directory, Client: freeport.Address(t), Peer: freeport.Address(t)}
 		x.members = append(x.members, m)
 		x.options.Endpoints = append(x.options.Endpoints, "https://"+m.Client)
 		all = append(all, m.Name+"=http://"+m.Peer)

@@ -84,7 +84,7 @@ func TestPlacementFollowsLoad(t *testing.T) {
 // events watches the controller from now on, and returns what waits for an event.
 func (l *lab) events() func(what, detail string) {
 	l.Helper()
-	ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(l.Context(), 4*time.Minute)
 	stream, err := l.controllers[0].admin.Watch(ctx, connect.NewRequest(&controllerpb.WatchRequest{}))
 	if err != nil {
 		l.Fatal(err)

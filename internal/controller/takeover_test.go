@@ -64,7 +64,7 @@ func TestTakeover(t *testing.T) {
 	commits := len(f.Commits())
 	has.kill()
 	// The agent reconnects by itself, so no controller waits for the dead one's lease to expire.
-	l.within(2*leaseLife, "the other one takes over", func() bool { return l.owner("f1") == other.url })
+	l.until("the other one takes over", func() bool { return l.owner("f1") == other.url })
 	if now := len(f.Commits()); now != commits {
 		t.Errorf("the takeover changed the forwarder: %v", f.Commits()[commits:])
 	}

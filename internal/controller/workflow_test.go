@@ -70,7 +70,7 @@ func (l *lab) request(b *pb.Balancing) *pb.RequestBalancingResponse {
 // awaitState waits for a request's state as a management system does: by the stream of events.
 func (l *lab) awaitState(id string, state pb.State, is func(*pb.Status) bool) *pb.Status {
 	l.Helper()
-	ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(l.Context(), 4*time.Minute)
 	defer cancel()
 	var last *pb.Status
 	for ctx.Err() == nil { // a controller that is stopped ends its streams
@@ -333,7 +333,7 @@ func TestTakeoverOfTheWorkflow(t *testing.T) {
 			c.kill()
 		}
 	}
-	l.within(3*leaseLife, "another one leads", func() bool {
+	l.until("another one leads", func() bool {
 		now, entry, err := read[owner](t.Context(), l.store, keyLeader)
 		return err == nil && entry.Revision != 0 && now.URL != leads.URL
 	})

@@ -41,7 +41,7 @@ func newCollector(t *testing.T) *collector {
 func (c *collector) samples(t *testing.T, enough int) []any {
 	t.Helper()
 	var all []any
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(4 * time.Minute)
 	for len(all) < enough {
 		_ = c.conn.SetReadDeadline(deadline)
 		buffer := make([]byte, 65536)
@@ -83,7 +83,7 @@ func start(t *testing.T, forwarder *dptest.Forwarder) *Sampler {
 
 func waitFor(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(4 * time.Minute); !condition(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("not in time: " + what)
 		}
