@@ -16,6 +16,8 @@
 #define INBOX      1024 /* parts */
 #define INBOX_POLL 64   /* of them in one poll */
 #define CLAIM_STEP 4096 /* records that a worker looks at in one poll, to claim replicas */
+/* Between two reads of the socket by a worker that forwards packets, and does not sleep. */
+#define RECEIVE_NS UINT64_C(1000000)
 #define MARKS      ((size_t)SY_SLOTS * SESSION_RECORDS_MAX)
 
 static const char *const refusal_name[] = {
@@ -152,10 +154,13 @@ bool peers_poll(struct sy_worker *w)
 	if (SY_LIKELY(!p))
 		return false;
 	bool work = inbox_poll(p, w), more = false;
-	const bool readable = sy_worker_is_readable(w);
-	if (SY_LIKELY(w->now_ns < bw->sync_ns && !work && !readable))
+	const bool readable = sy_worker_is_readable(w), due = w->now_ns >= bw->sync_ns;
+	if (SY_LIKELY(!due && !work && !readable && w->now_ns < p->worker[w->id].receive_ns))
 		return false;
+	p->worker[w->id].receive_ns = w->now_ns + RECEIVE_NS;
 	work |= peers_receive(p, w, &more);
+	if (!work && !due)
+		return false;
 	more |= w->id == 0 && names_poll(p->b, &p->names);
 	names_follow(p, w);
 	tables_follow(p, w);

@@ -49,6 +49,8 @@ struct peers_worker {
 	uint32_t masters;    /* likewise: the peers that are masters, a bit by node number */
 	uint16_t claim_at;   /* the next slot to claim; SY_SLOTS: all are */
 	uint32_t names_seen; /* struct peers.resolved, as of the last request for copies */
+	uint64_t
+	        receive_ns; /* the next read of the socket, unless it becomes readable in a sleep */
 	uint64_t refused[PEERS_REFUSAL_COUNT];
 	uint64_t unsent; /* datagrams that the kernel did not accept */
 } __attribute__((aligned(SY_CACHE_LINE)));

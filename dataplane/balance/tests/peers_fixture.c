@@ -298,6 +298,28 @@ void mirror_give_all(struct mirror *m)
 		}
 }
 
+void mirror_end_one(struct mirror *m)
+{
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		const uint32_t record = next(m, slot, 0);
+		if (record == SYNC_NO_RECORD)
+			continue;
+		sync_node_end(m->node, slot, record);
+		m->session[slot * MIRROR_SLOT + record].used = false;
+		return;
+	}
+}
+
+bool mirror_is_acknowledged(const struct mirror *m)
+{
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		const struct sync_log *log = sync_node_log(m->node, slot);
+		if (sync_log_is_due(log) || !sync_window_is_empty(&log->window))
+			return false;
+	}
+	return true;
+}
+
 void mirror_end_all(struct mirror *m)
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)

@@ -48,6 +48,10 @@ unsigned mirror_count(const struct mirror *m);
 bool mirror_is_complete(const struct mirror *m);
 /* It gives all of its sessions to the harness. */
 void mirror_give_all(struct mirror *m);
+/* One of its sessions ends. */
+void mirror_end_one(struct mirror *m);
+/* Has the harness acknowledged all changes of the mirror's sessions? */
+bool mirror_is_acknowledged(const struct mirror *m);
 /* All of its sessions end. */
 void mirror_end_all(struct mirror *m);
 /* Offers all of its sessions to the harness. */

@@ -259,6 +259,28 @@ static void test_a_session_that_both_give_stays(void **state)
 	mirror_free(&m);
 }
 
+/* A worker that forwards packets does not sleep, so no datagram wakes it: it reads the socket every
+ * millisecond. */
+static void test_a_busy_standby_answers_at_once(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	struct mirror m = {0};
+	move_to_standby(f, &m, flow, 1, 1);
+	for (unsigned i = 0; i < 20; i++) {
+		mirror_run(&m, 11 + i); /* other moments of its own rounds */
+		mirror_end_one(&m);
+		unsigned ms = 0;
+		while (!mirror_is_acknowledged(&m) && ms < 100) {
+			mirror_run(&m, 1);
+			ms++;
+		}
+		assert_in_range(ms, 1, 3);
+	}
+	flows_check_active(f, FLOWS - 20);
+	mirror_free(&m);
+}
+
 /* Sessions of a removed server end later than its configuration: their ends have to be understood.
  */
 static void test_a_removed_server_stops_no_log(void **state)
@@ -431,6 +453,8 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_a_standby_does_not_expire_sessions,
 	                                        flows_setup, teardown),
 	        cmocka_unit_test_setup_teardown(test_an_end_is_replicated_silently, flows_setup,
+	                                        teardown),
+	        cmocka_unit_test_setup_teardown(test_a_busy_standby_answers_at_once, flows_setup,
 	                                        teardown),
 	        cmocka_unit_test_setup_teardown(test_an_expiry_is_replicated, flows_setup,
 	                                        teardown),
