@@ -41,6 +41,12 @@ static inline void step_ring_put(struct step_ring *w, const struct connection_st
 		w->step[w->write++ & w->mask] = step[i];
 }
 
+static inline bool may_begin(const struct endpoints *e)
+{
+	return e->connections.begun < e->begun_most &&
+	       e->connections.begun - e->connections.completed < e->concurrent;
+}
+
 static void connection_begin(struct endpoints *e)
 {
 	struct connection_step w;
@@ -80,9 +86,7 @@ static unsigned endpoints_rx(struct port *p, unsigned queue, struct rte_mbuf **m
 	struct step_ring *w = &e->steps[p->id];
 	uint64_t start = rte_rdtsc();
 	if (p->id == HARNESS_WAN)
-		for (unsigned i = 0;
-		     i < RAMP && e->connections.begun - e->connections.completed < e->concurrent;
-		     i++)
+		for (unsigned i = 0; i < RAMP && may_begin(e); i++)
 			connection_begin(e);
 	if (n > w->write - w->read)
 		n = (unsigned)(w->write - w->read);
@@ -118,7 +122,7 @@ static unsigned endpoints_tx(struct port *p, unsigned queue, struct rte_mbuf **m
 		                                  frame, m[i]->data_len, next));
 		buffer_give(e, m[i]);
 	}
-	for (; e->concurrent && completed < e->connections.completed; completed++)
+	for (; completed < e->connections.completed && may_begin(e); completed++)
 		connection_begin(e);
 	endpoints_count(e, start);
 	return n;
@@ -136,6 +140,7 @@ bool endpoints_open(struct endpoints *e, struct harness *r, struct connections_o
 {
 	*e = (struct endpoints){.harness = r,
 	                        .concurrent = concurrent,
+	                        .begun_most = UINT64_MAX,
 	                        .call_cycles = rte_get_tsc_hz() / 1000000 * CALL_US};
 	for (unsigned i = 0; i < HARNESS_PORTS; i++) {
 		memcpy(connections.own_mac[i], endpoints_mac[i], 6);

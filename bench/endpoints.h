@@ -22,6 +22,7 @@ struct endpoints {
 	struct connections connections;
 	struct step_ring steps[2]; /* by enum connection_side: the sender */
 	uint64_t concurrent;       /* connections at a time; 0: no new ones start */
+	uint64_t begun_most;       /* no more than these begin at all: for a rate; UINT64_MAX */
 	uint64_t cycles;           /* of rx() and tx() */
 	uint64_t call_cycles;      /* longer calls were interrupted and are not counted */
 	uint64_t packets;          /* returned by rx() */

@@ -54,6 +54,13 @@ def surely_below(row, most):
     return True if high <= most else False if low > most else None
 
 
+def surely_above(row, least):
+    """Likewise, whether it is at least this."""
+    evidence = row.get("evidence", {})
+    low, high = evidence.get("low", row["ratio"]), evidence.get("high", row["ratio"])
+    return True if low >= least else False if high < least else None
+
+
 def overhead(task, what):
     return Headline(
         f"a packet beside {what}, {{sessions}} live, against one without",
@@ -169,6 +176,11 @@ def capability(state, metric, goals):
                 row["ratio"] >= times if least else row["ratio"] <= times
             ),
         )
+
+
+def sync(what, metric, params=None, goal="", met=None, **more):
+    """Session synchronisation between two nodes."""
+    return Headline(what, "sync", metric, params or {}, goal=goal, met=met, **more)
 
 
 def controller(metric, goal, most, what):
@@ -533,6 +545,61 @@ HEADLINES = [
         "the controller's processor time at a change a second",
     ),
     controller("controller's memory, largest", "≤ 1000 MB", 1000, "the controller's memory"),
+    sync(
+        "packets of established sessions a second, one core, with a peer",
+        "established packets",
+        goal="≥ 0.995 × without",
+        met=lambda row: surely_above(row, 0.995),
+    ),
+    sync(
+        "the same beside {rate} TCP connections a second, each of them at the peer",
+        "packets beside new sessions",
+        goal="≥ 0.97 × without",
+        met=lambda row: surely_above(row, 0.97),
+    ),
+    sync(
+        "of that, the core's time in the code of synchronisation",
+        "core in the code of synchronisation",
+    ),
+    sync(
+        "bytes on the wire for a new session, {rate} a second, IPv{family}, both directions",
+        "bytes, a new session",
+        {"family": "4"},
+        "≤ 80 bytes",
+        lambda row: row["median"] <= 80,
+    ),
+    sync(
+        "the same for a TCP connection from its handshake to its deletion",
+        "bytes, a connection from handshake to deletion",
+        {"family": "4"},
+        "≤ 80 bytes",
+        lambda row: row["median"] <= 80,
+    ),
+    sync(
+        "delay until a change is acknowledged, idle",
+        "delay, idle, median",
+        goal="≤ 5 ms",
+        met=lambda row: row["median"] <= 5,
+    ),
+    sync(
+        "delay until a change is acknowledged at {rate} connections a second, 99th percentile",
+        "delay, 99th percentile",
+        goal="≤ 50 ms",
+        met=lambda row: row["median"] <= 50,
+    ),
+    sync(
+        "full copy of {sessions} sessions to an empty peer",
+        "full copy",
+        goal="≤ 15 s for 10 M",
+        met=lambda row: row["median"] <= row["params"]["sessions"] * 1.5e-6,
+        largest="sessions",
+    ),
+    sync(
+        "sessions at the peer beside {rate} connections a second, {sessions} others",
+        "sessions at the peer, acknowledged",
+        goal="more than LVS",
+        met=lambda row: row["ratio"] > 1,
+    ),
     overhead("expiry", "the expiry of {rate}"),
     overhead("transaction", "changes of the configuration, {rate}"),
     overhead("health", "servers that fail or come back, {rate}"),
