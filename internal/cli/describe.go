@@ -187,7 +187,7 @@ func (a *app) describeService(ctx context.Context, name string) error {
 			a.pair("Resets", s.policy.Resets.String())
 		}
 		a.pair("No server", s.unavailableText())
-		if s.policy.Sync != model.SyncEstablished {
+		if s.policy.Sync != (model.Sync{}) {
 			a.pair("Sync", s.Sync)
 		}
 		a.pair("Traffic", s.Traffic.text())

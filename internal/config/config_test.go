@@ -191,12 +191,14 @@ func TestSync(t *testing.T) {
 		"  - { name: b, vip: 10.0.0.80, port: 81, protocol: udp, mode: nat, servers: [] }\n" +
 		"  - { name: c, vip: 10.0.0.80, port: 82, mode: dr, sync: off, servers: [] }\n" +
 		"  - { name: d, vip: 10.0.0.80, port: 83, sync: established, servers: [] }\n" +
-		"  - { name: e, vip: 10.0.0.80, port: 84, protocol: udp, sync: all, servers: [] }\n"
+		"  - { name: e, vip: 10.0.0.80, port: 84, protocol: udp, sync: all, servers: [] }\n" +
+		"  - { name: f, vip: 10.0.0.80, port: 85, sync: { older_than: 1h }, servers: [] }\n"
 	for defaults, want := range map[string]string{
-		"":                                  "established established off established all",
-		"defaults: { sync: off }\n":         "off off off established all",
-		"defaults: { sync: established }\n": "established established off established all",
-		"defaults: { sync: all }\n":         "all all off established all",
+		"":                                  "established, established, off, established, all, older than 1h0m0s",
+		"defaults: { sync: off }\n":         "off, off, off, established, all, older than 1h0m0s",
+		"defaults: { sync: established }\n": "established, established, off, established, all, older than 1h0m0s",
+		"defaults: { sync: all }\n":         "all, all, off, established, all, older than 1h0m0s",
+		"defaults: { sync: { older_than: 3s } }\n": "older than 3s, older than 3s, off, established, all, older than 1h0m0s",
 	} {
 		config, err := Parse("f", []byte("version: 1\nlocal_addresses: [10.1.0.10]\n"+defaults+services))
 		if err != nil {
@@ -206,13 +208,24 @@ func TestSync(t *testing.T) {
 		for _, service := range config.Services {
 			got = append(got, service.Policy.Sync.String())
 		}
-		if text := strings.Join(got, " "); text != want {
+		if text := strings.Join(got, ", "); text != want {
 			t.Errorf("%q: got %s, want %s", defaults, text, want)
 		}
 	}
-	_, err := Parse("f", []byte("version: 1\nlocal_addresses: [10.1.0.10]\ndefaults: { sync: strict }\nservices: []\n"))
-	if err == nil || !strings.Contains(err.Error(), `"strict" is unknown: use off, established or all`) {
-		t.Errorf("got %v", err)
+	for text, want := range map[string]string{
+		"sometimes":               `"sometimes" is unknown: use off, established or all`,
+		"[off]":                   "a list found",
+		"{}":                      "`older_than` is missing",
+		"{ older_than: 3 }":       `"3" is not a duration`,
+		"{ older_than: 1500ms }":  "is not in whole seconds: use 2s",
+		"{ older_than: 2h }":      "2h is out of range: use 1s to 1h",
+		"{ older: 3s }":           "unknown key: valid keys are older_than",
+		"{ older_than: 3s, a: b}": "unknown key",
+	} {
+		_, err := Parse("f", []byte("version: 1\nlocal_addresses: [10.1.0.10]\ndefaults: { sync: "+text+" }\nservices: []\n"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v", text, err)
+		}
 	}
 }
 

@@ -53,12 +53,15 @@ const (
 	maxSessions  = 1<<31 - 1
 )
 
-func parseSlowStart(text string) (uint32, error) {
-	d, err := parseDuration(time.Second, maxSlowStart)(text)
-	if err == nil && d%time.Second != 0 {
-		return 0, fmt.Errorf("%s is not in whole seconds: use %s", text, d.Round(time.Second))
+func parseWholeSeconds(high time.Duration) func(string) (uint32, error) {
+	parse := parseDuration(time.Second, high)
+	return func(text string) (uint32, error) {
+		d, err := parse(text)
+		if err == nil && d%time.Second != 0 {
+			return 0, fmt.Errorf("%s is not in whole seconds: use %s", text, d.Round(time.Second))
+		}
+		return uint32(d / time.Second), err
 	}
-	return uint32(d / time.Second), err
 }
 
 func parseMaxSessions(text string) (uint32, error) {

@@ -224,7 +224,7 @@ var (
 const (
 	defenceKind     = "auto, always or off"
 	unavailableKind = "drop, reset or icmp"
-	syncKind        = "off, established or all"
+	syncKind        = "off, established or all; or a mapping"
 )
 
 var serviceFields = []field[rawService]{
@@ -255,7 +255,7 @@ var serviceFields = []field[rawService]{
 		}},
 	scalar(fieldDoc{name: "slow_start", kind: "duration of whole seconds, 1s to 1h", def: "",
 		doc: "A server that comes up while others are up begins with a sixteenth of its weight and reaches its full weight after this time. Without it the server has its full weight at once."},
-		func(s *rawService) *value[uint32] { return &s.slowStart }, parseSlowStart),
+		func(s *rawService) *value[uint32] { return &s.slowStart }, parseWholeSeconds(maxSlowStart)),
 	scalar(fieldDoc{name: "one_packet", kind: "true or false", def: "false",
 		doc: "UDP with `fnat`: `true`: every datagram is scheduled individually, even those of one client from one port, and the forwarder returns the server's first answer to each. For DNS and similar protocols."},
 		func(s *rawService) *value[bool] { return &s.onePacket }, parseBool),
@@ -294,12 +294,12 @@ var serviceFields = []field[rawService]{
 			"Answers are limited: 10000 resets and 1000 ICMP errors a second, a tenth of them towards one network (/24, /48). " +
 			"For ports of a VIP without a service, see `--unknown-ports` of steelyard-forwarder(8)."},
 		func(s *rawService) *value[model.WhenUnavailable] { return &s.when }, parseWord(model.WhenUnavailables...)),
-	scalar(fieldDoc{name: "sync", kind: syncKind, def: model.SyncEstablished.String(),
-		doc: "From when on a peer of the forwarder keeps the service's sessions, so that they survive the loss of this host. `established`: over TCP once the " +
-			"handshake is complete, over UDP once the client has sent again; a session that is lost before that begins anew when the client repeats its " +
-			"packet. `all`: from its creation. `off`: never, for sessions so short that copying them is not worth it, such as DNS. A change applies to sessions " +
-			"that begin or change after it. Without peers (`--peer` of steelyard-forwarder(8)) it has no effect. See docs/high-availability.md."},
-		func(s *rawService) *value[model.Sync] { return &s.sync }, parseWord(model.Syncs...)),
+	syncField("From when on a peer of the forwarder keeps the service's sessions, so that they survive the loss of this host. `established`: over TCP once the "+
+		"handshake is complete, over UDP once the client has sent again; a session that is lost before that begins anew when the client repeats its "+
+		"packet. `all`: from its creation. `off`: never, for sessions so short that copying them is not worth it, such as DNS. "+
+		"`{ older_than: 3s }`: as `established`, but once the session is that old. A change applies to sessions "+
+		"that begin or change after it. Without peers (`--peer` of steelyard-forwarder(8)) it has no effect. See docs/high-availability.md.",
+		func(s *rawService) *value[model.Sync] { return &s.sync }),
 	scalar(fieldDoc{name: "dscp", kind: "DSCP: its name, such as ef or cs5, or a number, 0 to 63", def: "",
 		doc: "The DSCP of packets to servers, in every mode, for routers on the path and for hooks of programs " +
 			"on the user-space stack (docs/hooks.md). Limits with `mark` may change it. Without it packets keep their DSCP."},
@@ -338,9 +338,8 @@ var defaultsFields = []field[rawDefaults]{
 	scalar(fieldDoc{name: "when_unavailable", kind: unavailableKind, def: model.UnavailableReset.String(),
 		doc: "What clients get while no server accepts their sessions, for services without their own setting."},
 		func(s *rawDefaults) *value[model.WhenUnavailable] { return &s.when }, parseWord(model.WhenUnavailables...)),
-	scalar(fieldDoc{name: "sync", kind: syncKind, def: model.SyncEstablished.String(),
-		doc: "From when on peers keep sessions, for services without their own setting."},
-		func(s *rawDefaults) *value[model.Sync] { return &s.sync }, parseWord(model.Syncs...)),
+	syncField("From when on peers keep sessions, for services without their own setting.",
+		func(s *rawDefaults) *value[model.Sync] { return &s.sync }),
 	nested(fieldDoc{name: "resets", kind: "mapping", object: resetsObject, doc: "The resets of all TCP services."},
 		func(s *rawDefaults) *rawResets { return &s.resets }, resetsFields),
 	nested(fieldDoc{name: "timeouts", kind: "mapping", object: timeoutsObject, doc: "The timeouts of all services and SNAT rules."},

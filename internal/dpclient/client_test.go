@@ -55,7 +55,7 @@ func manyServices(n int) *model.Table {
 		}
 		table.Services[key] = &model.TableService{
 			Spec: model.ServiceSpec{
-				Name: fmt.Sprintf("s%d", i), Mode: model.FNAT, Policy: model.Policy{Scheduler: model.Maglev, HashOn: model.HashTuple, SlowStart: 3, OnePacket: true, SloppyTCP: i%2 == 0, Unavailable: model.WhenUnavailable(i % 3), Sync: model.Sync(i % 3),
+				Name: fmt.Sprintf("s%d", i), Mode: model.FNAT, Policy: model.Policy{Scheduler: model.Maglev, HashOn: model.HashTuple, SlowStart: 3, OnePacket: true, SloppyTCP: i%2 == 0, Unavailable: model.WhenUnavailable(i % 3), Sync: model.Sync{From: model.SyncFrom(i % 3), OlderThan: uint32(i % 4)},
 					MaxSessions: 9, Clients: model.ClientLimits{NewPerSecond: 7, Burst: 8, Sessions: 9}, Resets: model.Resets{Expired: i%3 == 0, Down: i%3 == 1, Unknown: i%2 == 0}, Persistence: model.Persistence{Timeout: 60, Prefix4: 24, Prefix6: 64}}, Timeouts: model.DefaultTimeouts,
 			},
 			Servers: map[netip.AddrPort]model.ServerSpec{

@@ -99,8 +99,8 @@ func SpecToWire(key model.ServiceKey, spec model.ServiceSpec) *pb.Service {
 		Resets:            resetsToWire(spec.Policy.Resets), SynDefence: defenceToWire(spec.Policy.SynDefence),
 		AccessList: spec.Policy.Access, ClientLimits: clientLimitsToWire(spec.Policy.Clients),
 		WhenUnavailable: unavailableOnWire[spec.Policy.Unavailable],
-		Sync:            syncOnWire[spec.Policy.Sync],
-		Timeouts:        timeoutsToWire(spec.Timeouts),
+		Sync:            syncOnWire[spec.Policy.Sync.From], SyncOlderThanS: spec.Policy.Sync.OlderThan,
+		Timeouts: timeoutsToWire(spec.Timeouts),
 	}
 }
 
@@ -122,13 +122,13 @@ func unavailableFromWire(w pb.WhenUnavailable) model.WhenUnavailable {
 }
 
 // syncOnWire leaves the default out, so that a forwarder of an earlier version accepts it.
-var syncOnWire = map[model.Sync]pb.Sync{
+var syncOnWire = map[model.SyncFrom]pb.Sync{
 	model.SyncEstablished: pb.Sync_SYNC_UNSPECIFIED,
 	model.SyncOff:         pb.Sync_SYNC_OFF,
 	model.SyncAll:         pb.Sync_SYNC_ALL,
 }
 
-func syncFromWire(s pb.Sync) model.Sync {
+func syncFromWire(s pb.Sync) model.SyncFrom {
 	switch s {
 	case pb.Sync_SYNC_OFF:
 		return model.SyncOff
@@ -198,7 +198,7 @@ func PolicyFromWire(s *pb.Service) model.Policy {
 		ClientAddress: model.ClientAddress(s.GetClientAddress()), SloppyTCP: s.GetSloppyTcp(), ClientOptions: options,
 		Resets:     model.Resets{Expired: r.GetExpired(), Down: r.GetDown(), Unknown: r.GetUnknown()},
 		SynDefence: defenceFromWire(s.GetSynDefence()), Unavailable: unavailableFromWire(s.GetWhenUnavailable()),
-		Access: s.GetAccessList(), Sync: syncFromWire(s.GetSync()),
+		Access: s.GetAccessList(), Sync: model.Sync{From: syncFromWire(s.GetSync()), OlderThan: s.GetSyncOlderThanS()},
 		Mark: model.Mark{Set: s.GetMark() != nil, DSCP: model.DSCP(s.GetMark().GetDscp())},
 		Clients: model.ClientLimits{NewPerSecond: s.GetClientLimits().GetNewPerSecond(), Burst: s.GetClientLimits().GetBurst(),
 			Sessions: s.GetClientLimits().GetSessions()},

@@ -152,24 +152,37 @@ func (w WhenUnavailable) String() string {
 }
 
 // Sync is from when on peers keep the service's sessions.
-type Sync uint8
+type Sync struct {
+	From      SyncFrom
+	OlderThan uint32 // seconds, with SyncEstablished: the minimum age, too; 0: any
+}
 
-// From when on. 0 is the default.
+// SyncFrom is the event from which on peers keep a session.
+type SyncFrom uint8
+
+// 0 is the default.
 const (
-	SyncEstablished Sync = 0 // TCP: once the handshake is complete; UDP: once the client has sent again
-	SyncOff         Sync = 1 // never
-	SyncAll         Sync = 2 // from their creation
+	SyncEstablished SyncFrom = 0 // TCP: once the handshake is complete; UDP: once the client has sent again
+	SyncOff         SyncFrom = 1 // never
+	SyncAll         SyncFrom = 2 // from their creation
 )
 
-// Syncs lists all settings.
-var Syncs = []Sync{SyncOff, SyncEstablished, SyncAll}
+// SyncsFrom lists all events.
+var SyncsFrom = []SyncFrom{SyncOff, SyncEstablished, SyncAll}
+
+func (f SyncFrom) String() string {
+	words := [...]string{"established", "off", "all"}
+	if int(f) >= len(words) {
+		return fmt.Sprintf("sync-%d", uint8(f))
+	}
+	return words[f]
+}
 
 func (s Sync) String() string {
-	words := [...]string{"established", "off", "all"}
-	if int(s) >= len(words) {
-		return fmt.Sprintf("sync-%d", uint8(s))
+	if s.OlderThan != 0 {
+		return "older than " + seconds(s.OlderThan)
 	}
-	return words[s]
+	return s.From.String()
 }
 
 // Persistence sends the sessions of one client prefix to one server.

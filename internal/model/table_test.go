@@ -122,7 +122,7 @@ func TestDiffOfASpecNamesWhatChanges(t *testing.T) {
 	from, to := build(t, before), build(t, before)
 	k := key("10.0.0.80", 80)
 	to.Services[k].Spec.Policy = Policy{Scheduler: Maglev, HashOn: HashTuple, Persistence: Persistence{300, 24, 64},
-		SlowStart: 30, OnePacket: true, SloppyTCP: true, MaxSessions: 1000, ClientAddress: ProxyV1, ClientOptions: KeepOptions, Resets: Resets{Down: true}, SynDefence: DefenceAlways, Unavailable: UnavailableICMP, Sync: SyncAll, Mark: Mark{true, 46}}
+		SlowStart: 30, OnePacket: true, SloppyTCP: true, MaxSessions: 1000, ClientAddress: ProxyV1, ClientOptions: KeepOptions, Resets: Resets{Down: true}, SynDefence: DefenceAlways, Unavailable: UnavailableICMP, Sync: Sync{From: SyncAll}, Mark: Mark{true, 46}}
 	to.Services[k].Spec.Name = "site"
 	to.Services[k].Spec.Timeouts[Established] = 60
 	changes := Diff(from, to)

@@ -95,6 +95,7 @@ int reply_service(const struct sy_balance *b, struct arena *a, const struct mode
 	pb->syn_defence = defences[s->policy.syn_defence];
 	pb->when_unavailable = answers[s->policy.when_unavailable];
 	pb->sync = syncs[s->policy.sync];
+	pb->sync_older_than_s = s->policy.sync_older_than;
 	if (s->policy.mark) {
 		MESSAGE_NEW(a, pb->mark, steelyard__forwarder__v1__mark__init);
 		pb->mark->dscp = s->policy.mark - 1u;

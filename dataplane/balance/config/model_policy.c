@@ -6,6 +6,7 @@
 
 #define PERSISTENCE_LIMIT 32767u /* seconds: half of an entry's range */
 #define SLOW_START_LIMIT  3600u  /* seconds */
+#define SYNC_AGE_LIMIT    3600u  /* seconds */
 
 static int read_persistence(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
                             struct sy_error *err)
@@ -118,6 +119,15 @@ static int read_unavailable(const Steelyard__Forwarder__V1__Service *pb, uint8_t
 static int read_sync(const Steelyard__Forwarder__V1__Service *pb, uint8_t *out,
                      struct sy_error *err)
 {
+	if (pb->sync_older_than_s > SYNC_AGE_LIMIT)
+		return sy_fail(err, EINVAL,
+		               "service %s: sync: older_than %u s is not within 1–%u s", pb->name,
+		               pb->sync_older_than_s, SYNC_AGE_LIMIT);
+	if (pb->sync_older_than_s && (pb->sync == STEELYARD__FORWARDER__V1__SYNC__SYNC_OFF ||
+	                              pb->sync == STEELYARD__FORWARDER__V1__SYNC__SYNC_ALL))
+		return sy_fail(err, EINVAL,
+		               "service %s: sync: older_than excludes off and all: remove one",
+		               pb->name);
 	switch (pb->sync) {
 	case STEELYARD__FORWARDER__V1__SYNC__SYNC_UNSPECIFIED:
 	case STEELYARD__FORWARDER__V1__SYNC__SYNC_ESTABLISHED:
@@ -245,6 +255,7 @@ int read_policy(const Steelyard__Forwarder__V1__Service *pb, struct policy *out,
 	        .syn_defence = defence,
 	        .when_unavailable = unavailable,
 	        .sync = sync,
+	        .sync_older_than = (uint16_t)pb->sync_older_than_s,
 	        .mark = (uint8_t)(pb->mark ? pb->mark->dscp + 1 : 0),
 	};
 	return read_persistence(pb, out, err);

@@ -112,8 +112,7 @@ static bool sweep_opening(struct slice *slice, struct session_table *t, uint32_t
 	struct session *s = session_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
 	const struct service *service = endpoint_service(b, e);
-	uint32_t age =
-	        (balance_seconds(w) - session_cold_at(t, record)->created) & SESSION_CREATED_MASK;
+	uint32_t age = session_age(session_cold_at(t, record), balance_seconds(w));
 	if (!service || session_is_dead(b, s) || SY_READ(e->down) ||
 	    (age > session_timeout(service, s) && age <= SESSION_CREATED_MASK / 2)) {
 		splice_abandon(w, t, record);
@@ -241,15 +240,23 @@ static void sweep_session(struct slice *slice, struct session_table *t, uint32_t
 		forward_path(w, s, SESSION_CLIENT); /* renews the pair record's path */
 }
 
-/* Has the client of a one-way service sent repeatedly? From then on peers replicate the session. */
-static bool sweep_finds_talk(const struct sy_balance *b, const struct session_table *t,
-                             uint32_t record)
+/* Do peers keep the session from now on, without a packet that changes it? Because it is old
+ * enough, or because the client of a one-way service has sent repeatedly. */
+static bool sweep_finds_due(const struct slice *slice, const struct session_table *t,
+                            uint32_t record)
 {
+	const struct sy_balance *b = slice->w->app;
 	const struct session *s = session_at(t, record);
-	return s->state == SESSION_UDP_ONE_WAY &&
-	       !(*session_mark_at(b, t->slot, record) & (SYNC_KNOWN | SYNC_OWNER)) &&
-	       endpoint_is_one_way(&b->endpoint[s->server]) &&
-	       pressure_talks(s, session_cold_at(t, record));
+	const struct session_cold *cold = session_cold_at(t, record);
+	if (s->state == SESSION_FREE || s->state == SESSION_PAIR_RECORD ||
+	    *session_mark_at(b, t->slot, record) & (SYNC_KNOWN | SYNC_OWNER))
+		return false;
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct service *service = endpoint_service(b, e);
+	if (service && service->policy.sync_older_than)
+		return session_age(cold, balance_seconds(slice->w)) >=
+		       service->policy.sync_older_than;
+	return s->state == SESSION_UDP_ONE_WAY && endpoint_is_one_way(e) && pressure_talks(s, cold);
 }
 
 static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
@@ -257,7 +264,7 @@ static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)
 	struct slice *slice = ctx;
 	const struct sy_balance *b = slice->w->app;
 	sweep_session(slice, t, record);
-	if (SY_UNLIKELY(b->sync != NULL) && sweep_finds_talk(b, t, record))
+	if (SY_UNLIKELY(b->sync != NULL) && sweep_finds_due(slice, t, record))
 		synced_change(slice->w, t->slot, record);
 	if (SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL) &&
 	    session_at(t, record)->state != SESSION_FREE)

@@ -57,10 +57,10 @@ uint64_t peers_identity_at(const struct peers *p, unsigned slot, uint32_t record
 
 /* ---- description ----------------------------------------------------------------------------- */
 
-/* Is it time for the peer to know this session? Answers of a one-way service are not visible: there
- * a UDP client that goes on sending counts. */
+/* Does the peer keep this session? Answers of a one-way service are not visible: there a UDP client
+ * that goes on sending counts. now: of balance_seconds(). */
 static bool is_due(const struct service *service, const struct session *s,
-                   const struct session_cold *cold, bool known)
+                   const struct session_cold *cold, uint32_t now, bool known)
 {
 	const uint32_t begun = 1u << SESSION_ESTABLISHED | 1u << SESSION_FIN_WAIT |
 	                       1u << SESSION_CLOSING | 1u << SESSION_TIME_WAIT |
@@ -74,6 +74,8 @@ static bool is_due(const struct service *service, const struct session *s,
 		return false;
 	if (service->policy.sync == SYNC_ALL)
 		return s->state != SESSION_OPENING;
+	if (session_age(cold, now) < service->policy.sync_older_than)
+		return false;
 	return begun >> s->state & 1 ||
 	       (service->one_way && s->state == SESSION_UDP_ONE_WAY && pressure_talks(s, cold));
 }
@@ -94,7 +96,7 @@ static void describe(const struct peers *p, unsigned slot, uint32_t record,
 	        .cold = {*cold},
 	        .meaning = names_meaning(&name, local),
 	        .idle_s = session_idle(s, (uint16_t)now),
-	        .age_s = (now - cold->created) & SESSION_CREATED_MASK,
+	        .age_s = session_age(cold, now),
 	        .is_pair = session_is_pair(t, record),
 	        .has_client = true,
 	};
@@ -115,8 +117,9 @@ static bool source_describe(void *context, unsigned slot, uint32_t record, bool 
 		return names_describe(&p->names, record, entry, hash);
 	const struct session *s = session_at(p->b->table[slot], record);
 	const struct endpoint *e = &p->b->endpoint[s->server];
+	const uint32_t now = balance_seconds(peers_worker_of(p, slot));
 	if (s->state == SESSION_FREE || s->state == SESSION_PAIR_RECORD ||
-	    !is_due(endpoint_service(p->b, e), s, session_cold_at(p->b->table[slot], record),
+	    !is_due(endpoint_service(p->b, e), s, session_cold_at(p->b->table[slot], record), now,
 	            known))
 		return false;
 	describe(p, slot, record, &session, hash);

@@ -384,6 +384,12 @@ static inline uint16_t session_idle(const struct session *s, uint16_t now)
 	return (uint16_t)(now - s->seen);
 }
 
+/* Seconds since the session was created, modulo 2^23. now: of sy_clock_ns(). */
+static inline uint32_t session_age(const struct session_cold *cold, uint32_t now)
+{
+	return (now - cold->created) & SESSION_CREATED_MASK;
+}
+
 /* Stores the tick of a packet; seen: `seen` as read before. Writes once a second only: other
  * workers read the record, and also call this (session_hot.h). */
 static inline void session_touch(struct session *s, uint16_t seen, uint16_t now)

@@ -65,6 +65,15 @@ void flows_configure(struct flows *f, const unsigned order[FLOW_SERVICES])
 	flows_commit(f, &c);
 }
 
+void flows_sync_older_than(struct flows *f, unsigned seconds)
+{
+	struct changes c = {0};
+	for (unsigned s = 0; s < FLOW_SERVICES; s++)
+		put_service(&c, &f->service[s], "service", FLOW_RR, NULL)->sync_older_than_s =
+		        seconds;
+	flows_commit(f, &c);
+}
+
 unsigned flows_memory_mb;
 
 int flows_setup(void **state)

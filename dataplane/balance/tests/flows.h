@@ -50,6 +50,8 @@ void flows_reopen(struct flows *f, unsigned workers, uint64_t ticket, bool crash
 /* Applies the fixture's configuration with the services in this order. */
 void flows_configure(struct flows *f, const unsigned order[FLOW_SERVICES]);
 void flows_commit(struct flows *f, struct changes *c);
+/* Sets the minimum age of sessions that peers keep, of all services. */
+void flows_sync_older_than(struct flows *f, unsigned seconds);
 /* Checks that the changes are refused as invalid with this reason. */
 void flows_check_refused(struct flows *f, struct changes *c, const char *why);
 /* Adds a service in this mode, with servers that are up. */

@@ -308,6 +308,49 @@ static void test_a_removed_server_stops_no_log(void **state)
 	mirror_free(&m);
 }
 
+/* `sync: { older_than: 3s }`: peers keep sessions of that age without any further packet, and no
+ * shorter ones. */
+static void test_peers_keep_sessions_of_an_age(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS], young;
+	struct mirror m = {0};
+	become(f, 1, 1, MASTER);
+	flows_sync_older_than(f, 3);
+	mirror_open(&m, f, 2);
+	open_all(f, flow);
+	mirror_run(&m, 1900);
+	settle(&m);
+	assert_int_equal(mirror_count(&m), 0);
+	mirror_run(&m, 5000);
+	settle(&m);
+	assert_int_equal(mirror_count(&m), FLOWS);
+	flow_open(f, &young, 0, 999);
+	flow_open(f, &young, 1, 999);
+	flow_check(f, &young);
+	settle(&m);
+	assert_int_equal(mirror_count(&m), FLOWS);
+	mirror_close(&m);
+	mirror_open(&m, f, 2); /* its copies have the same sessions */
+	settle(&m);
+	assert_int_equal(mirror_count(&m), FLOWS);
+	mirror_free(&m);
+}
+
+static void test_age_excludes_other_settings(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	pb_service *service = put_service(&c, &f->service[0], "service", FLOW_RR, NULL);
+	service->sync_older_than_s = 3;
+	service->sync = STEELYARD__FORWARDER__V1__SYNC__SYNC_ALL;
+	flows_check_refused(f, &c, "service service: sync: older_than excludes off and all");
+	c = (struct changes){0};
+	service = put_service(&c, &f->service[0], "service", FLOW_RR, NULL);
+	service->sync_older_than_s = 3601;
+	flows_check_refused(f, &c, "service service: sync: older_than 3601 s is not within 1–3600");
+}
+
 /* ---- other modes ----------------------------------------------------------------------------- */
 
 static const char *const host_text[2][2] = {{"10.3.0.1", "2001:db8:d::1"},
@@ -467,6 +510,10 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(test_a_session_that_both_give_stays, flows_setup,
 	                                        teardown),
 	        cmocka_unit_test_setup_teardown(test_a_removed_server_stops_no_log, flows_setup,
+	                                        teardown),
+	        cmocka_unit_test_setup_teardown(test_peers_keep_sessions_of_an_age, flows_setup,
+	                                        teardown),
+	        cmocka_unit_test_setup_teardown(test_age_excludes_other_settings, flows_setup,
 	                                        teardown),
 	        cmocka_unit_test_setup_teardown(test_sessions_of_all_modes_continue, flows_setup,
 	                                        teardown),

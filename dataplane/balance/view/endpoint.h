@@ -131,6 +131,7 @@ struct policy {
 	uint8_t mark;             /* DSCP of packets to servers + 1; 0: unchanged */
 	uint8_t when_unavailable; /* enum sy_unavailable */
 	uint8_t sync;             /* enum policy_sync */
+	uint16_t sync_older_than; /* min age of sessions that peers keep, seconds; 0: any */
 };
 
 /* From when on peers get replicas of the service's sessions (docs/design/0068-session-sync.md). */
