@@ -10,7 +10,7 @@ from pathlib import Path
 MIN_GB = 1  # of memory, the minimum for any test
 LANE_GB = 2  # of memory: two labs with sanitized forwarders, their servers and clients
 MAX_LANES = 8
-MIN_CORE_SHARE = 0.2  # of a core: with less, a further lane only delays tests
+MIN_CORE_SHARE = 0.4  # of a core: with less, a further lane only delays tests
 PROBE_S = 0.02
 
 
