@@ -15,7 +15,7 @@
 #include "preload.h"
 #include "real.h"
 
-#define RETIRED_MAX 64 /* as many listeners as a stack has */
+#define RETIRED_MAX STEER_SERVED /* as many as a stack has */
 /* For handshakes, a retransmitted SYN-ACK, and segments in flight. */
 #define RETIRED_NS (3000 * MS)
 
@@ -25,8 +25,10 @@ struct retired {
 	uint64_t until_ns;
 };
 
+/* Ordered by their end: a ring. */
 static struct retired retired[RETIRED_MAX];
-static unsigned retired_count;
+static unsigned retired_first, retired_count;
+static bool retired_ready; /* one may have complete connections */
 
 /* ---- from the stack to the supervisor -------------------------------------------------------- */
 
@@ -72,8 +74,20 @@ static void id_retire(sy_stack_id id, bool v6)
 		sy_stack_close(runner.stack, id, sy_clock_ns());
 		return;
 	}
-	retired[retired_count++] =
+	retired[(retired_first + retired_count++) % RETIRED_MAX] =
 	        (struct retired){.id = id, .v6 = v6, .until_ns = sy_clock_ns() + RETIRED_NS};
+}
+
+bool retired_release(void)
+{
+	if (retired_count == 0)
+		return false;
+	const struct retired *r = &retired[retired_first];
+	ready_export(r->id, r->v6);
+	sy_stack_close(runner.stack, r->id, sy_clock_ns());
+	retired_first = (retired_first + 1) % RETIRED_MAX;
+	retired_count--;
+	return true;
 }
 
 void listener_retire(struct sock *s)
@@ -88,16 +102,18 @@ void listener_retire(struct sock *s)
 
 void retired_poll(void)
 {
-	for (unsigned i = 0; i < retired_count;) {
-		const struct retired *r = &retired[i];
+	while (retired_count > 0 && is_past(retired[retired_first].until_ns))
+		retired_release();
+	for (unsigned i = 0; retired_ready && i < retired_count; i++) {
+		const struct retired *r = &retired[(retired_first + i) % RETIRED_MAX];
 		ready_export(r->id, r->v6);
-		if (is_past(r->until_ns)) {
-			sy_stack_close(runner.stack, r->id, sy_clock_ns());
-			retired[i] = retired[--retired_count];
-		} else {
-			i++;
-		}
 	}
+	retired_ready = false;
+}
+
+void retired_event(void)
+{
+	retired_ready = true;
 }
 
 void retired_forget(void)

@@ -27,6 +27,7 @@
 #include <sy_stack.h>
 
 #include "message.h"
+#include "steer_map.h"
 
 #define PRELOAD_EXPORT __attribute__((visibility("default")))
 #define NEVER          UINT64_MAX
@@ -75,9 +76,10 @@ struct sock {
 	uint16_t v6_only;
 	struct sy_stack_endpoint local, peer;
 	/* Listener (serve.c): */
-	bool serves;  /* SYNs go to the stack */
-	bool yielded; /* Linux gets them until the program accepts */
-	bool passes;  /* Linux gets them: the program passes its connections to other processes */
+	bool serves;    /* SYNs go to the stack */
+	bool yielded;   /* Linux gets them until the program accepts */
+	bool unsteered; /* Linux gets them: the stack or the supervisor has no slot */
+	bool passes;    /* Linux gets them: the program passes its connections to other processes */
 	bool unaccepted; /* a connection waits to be accepted; since then: */
 	uint64_t unaccepted_ns, unaccepted_idle_ns; /* counted by serve_check() */
 	uint64_t ready_calls;
@@ -230,6 +232,11 @@ void listener_retire(struct sock *s);
 void listener_export(const struct sock *s);
 /* Exports what retired listeners have received since, in each poll iteration. */
 void retired_poll(void);
+/* The stack has an event of no socket, perhaps of a retired listener. */
+void retired_event(void);
+/* Ends the oldest retired listener, so that the stack has a slot for a new one. Returns false if
+ * there is none. */
+bool retired_release(void);
 void retired_forget(void); /* in a child process: they are its parent's */
 /* accept4() of the kernel's listening socket. Returns a negative errno on failure. */
 int kernel_accept(const struct sock *l, int fd, struct sockaddr *addr, socklen_t *len, int flags);

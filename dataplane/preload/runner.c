@@ -75,6 +75,7 @@ static int stack_make(const struct message_answer *c)
 {
 	struct sy_stack_options o = {.pool = device_pool(),
 	                             .connections = c->connections,
+	                             .listeners = STEER_SERVED,
 	                             .mtu = c->mtu,
 	                             .toa = c->toa,
 	                             .pacing = c->pacing,

@@ -30,6 +30,8 @@ void runner_events(void)
 		for (unsigned i = 0; i < count; i++)
 			if (e[i].cookie)
 				sock_event((struct sock *)(uintptr_t)e[i].cookie);
+			else
+				retired_event();
 }
 
 /* Sends in one burst for all woken threads, because each burst costs a system call: the last of

@@ -50,22 +50,57 @@ static bool is_any6(const struct sock *s)
 	return s->local.addr.d[0] == 0 && s->local.addr.d[1] == 0;
 }
 
+static int endpoint_listen(const struct sock *s, const struct sy_stack_endpoint *local,
+                           sy_stack_id *id)
+{
+	/* Linux's bind() has checked that all sockets at this address allow it. */
+	__typeof__(&sy_stack_listen) listen =
+	        s->options.reuse_port ? sy_stack_listen_shared : sy_stack_listen;
+	int rc;
+
+	do
+		rc = listen(runner.stack, local, s->backlog, (uintptr_t)s, id);
+	while (rc == -ENOMEM && retired_release());
+	return rc;
+}
+
+static void stack_unlisten(struct sock *s)
+{
+	if (s->id != SY_STACK_NONE)
+		sy_stack_close(runner.stack, s->id, sy_clock_ns());
+	if (s->id_v4 != SY_STACK_NONE)
+		sy_stack_close(runner.stack, s->id_v4, sy_clock_ns());
+	s->id = s->id_v4 = SY_STACK_NONE;
+}
+
+/* Leaves a listener to Linux, with both of its families and all of its addresses. */
+static void unsteered_leave(struct sock *s)
+{
+	static bool warned;
+
+	supervisor_listen(s, false, false);
+	stack_unlisten(s);
+	s->unsteered = true;
+	if (!warned)
+		sy_log(SY_LOG_WARN, "run",
+		       "port %u: the program listens at more addresses and ports than the %u that "
+		       "are supported: Linux serves this port, and perhaps others",
+		       ntohs(s->local.port), STEER_SERVED);
+	warned = true;
+}
+
 static int stack_listen(struct sock *s)
 {
 	struct sy_stack_endpoint any4 = {.addr = sy_addr_v4(0), .port = s->local.port};
 	bool any6 = is_any6(s);
-	/* Linux's bind() has checked that all sockets at this address allow it. */
-	__typeof__(&sy_stack_listen) listen =
-	        s->options.reuse_port ? sy_stack_listen_shared : sy_stack_listen;
-	int rc = listen(runner.stack, &s->local, s->backlog, (uintptr_t)s, &s->id);
+	int rc = endpoint_listen(s, &s->local, &s->id);
 
 	if (!rc && any6) /* IPv4 is a second listener's */
 		sy_stack_listener_set(runner.stack, s->id, s->backlog, true);
 	if (!rc && any6 && !s->v6_only)
-		rc = listen(runner.stack, &any4, s->backlog, (uintptr_t)s, &s->id_v4);
+		rc = endpoint_listen(s, &any4, &s->id_v4);
 	if (rc) {
-		sy_log(SY_LOG_ERROR, "run", "port %u: the stack does not listen: %s",
-		       ntohs(s->local.port), strerror(-rc));
+		stack_unlisten(s);
 		return rc;
 	}
 	options_apply(s, s->id);
@@ -79,13 +114,17 @@ int serve_open(struct sock *s)
 {
 	int rc = 0;
 
-	if (!runner.stack || s->ended || s->serves || s->yielded || s->passes)
+	if (!runner.stack || s->ended || s->serves || s->yielded || s->passes || s->unsteered)
 		return 0;
 	if (s->id == SY_STACK_NONE)
 		rc = stack_listen(s);
 	if (!rc)
 		rc = supervisor_listen(s, true, true);
 	s->serves = !rc;
+	if (rc == -ENOMEM || rc == -ENOSPC) {
+		unsteered_leave(s);
+		return 0;
+	}
 	return rc;
 }
 
@@ -121,7 +160,7 @@ void serve_pause(bool on)
 
 void serve_end(struct sock *s)
 {
-	s->serves = s->yielded = s->unaccepted = false;
+	s->serves = s->yielded = s->unaccepted = s->unsteered = false;
 }
 
 int runner_listen(struct sock *s)

@@ -16,7 +16,7 @@
 
 #define SUPERVISOR_PEERS 128 /* processes */
 #define SUPERVISOR_POLLS (2 * SUPERVISOR_PEERS + 2)
-#define SUPERVISOR_PORTS 256 /* of one process */
+#define SUPERVISOR_PORTS STEER_SERVED /* of one process */
 
 struct supervisor_options {
 	struct message_answer config; /* the answer to CONFIG */

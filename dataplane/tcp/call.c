@@ -12,38 +12,22 @@
 
 /* ---- open ------------------------------------------------------------------------------------ */
 
-static bool endpoint_equal(const struct sy_stack_endpoint *a, const struct sy_stack_endpoint *b)
-{
-	return a->port == b->port && sy_addr_equal(&a->addr, &b->addr);
-}
-
 static int stack_listen(struct sy_stack *s, const struct sy_stack_endpoint *local, unsigned backlog,
                         uint64_t cookie, bool shared, sy_stack_id *out)
 {
-	struct listener *free = NULL;
+	struct listener *l;
 
 	if (local->port == 0)
 		return -EINVAL;
-	for (uint32_t i = 0; i < s->options.listeners; i++) {
-		struct listener *l = &s->listener[i];
-		if (!l->used)
-			free = free ? free : l;
-		else if (!l->retired && !(shared && l->shared) && endpoint_equal(&l->local, local))
-			return -EADDRINUSE;
-	}
-	if (!free)
+	if (listener_conflicts(s, local, shared))
+		return -EADDRINUSE;
+	l = listener_add(s, local);
+	if (!l)
 		return -ENOMEM;
-	uint16_t generation = (free->generation + 1) & GENERATION_MASK;
-	*free = (struct listener){.local = *local,
-	                          .used = true,
-	                          .shared = shared,
-	                          .generation = generation ? generation : 1,
-	                          .backlog = backlog ? backlog : 1,
-	                          .cookie = cookie};
-	list_init(&free->half);
-	list_init(&free->ready);
-	s->listener_count++;
-	*out = listener_id(s, free);
+	l->shared = shared;
+	l->backlog = backlog ? backlog : 1;
+	l->cookie = cookie;
+	*out = listener_id(s, l);
 	return 0;
 }
 
@@ -69,10 +53,8 @@ int sy_stack_accept(struct sy_stack *s, sy_stack_id listener, uint64_t cookie,
 	if (!l)
 		return -EBADF;
 	c = list_first(s, &l->ready);
-	if (!c) {
-		l->notified = false;
+	if (!c)
 		return -EAGAIN;
-	}
 	list_remove(s, &l->ready, LIST_ROLE, c);
 	c->listener = LISTENER_NONE;
 	c->flags |= C_OWNED;

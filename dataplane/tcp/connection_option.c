@@ -216,7 +216,7 @@ int sy_stack_info(struct sy_stack *s, sy_stack_id id, struct sy_stack_info *out)
 static bool place_info(const struct sy_stack *s, uint32_t at, struct sy_stack_info *out)
 {
 	if (at < s->options.listeners) {
-		const struct listener *l = &s->listener[at];
+		const struct listener *l = &s->listeners.slot[at];
 		*out = (struct sy_stack_info){.state = SY_STACK_LISTEN,
 		                              .local = l->local,
 		                              .unread = l->ready.count,
@@ -236,6 +236,8 @@ unsigned sy_stack_walk(struct sy_stack *s, uint32_t *at, struct sy_stack_info *o
 	uint32_t end = s->options.listeners + s->fresh, from = *at;
 	unsigned count = 0;
 
+	if (*at >= s->listeners.fresh && *at < s->options.listeners)
+		from = *at = s->options.listeners; /* later slots have never been used */
 	while (*at < end && *at - from < SY_STACK_WALK && count < max)
 		count += place_info(s, (*at)++, &out[count]);
 	if (*at >= end)

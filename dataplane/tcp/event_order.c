@@ -50,19 +50,14 @@ void events_unranked(struct sy_stack *s)
 
 static unsigned listener_events(struct sy_stack *s, struct sy_stack_event *event, unsigned max)
 {
+	const struct listener *l;
 	unsigned count = 0;
 
-	for (uint32_t i = 0; s->listener_news && i < s->options.listeners; i++) {
-		struct listener *l = &s->listener[i];
-		if (!l->used || l->notified || l->ready.count == 0)
-			continue;
-		if (count == max)
-			return count;
-		l->notified = true;
-		event[count++] = (struct sy_stack_event){
-		        .id = listener_id(s, l), .what = SY_STACK_READABLE, .cookie = l->cookie};
-	}
-	s->listener_news = false;
+	while (count < max && (l = listener_next_news(s)) != NULL)
+		if (l->ready.count > 0)
+			event[count++] = (struct sy_stack_event){.id = listener_id(s, l),
+			                                         .what = SY_STACK_READABLE,
+			                                         .cookie = l->cookie};
 	return count;
 }
 

@@ -6,6 +6,7 @@
  *      └──▶ too many half-open: SYN cookie as ISN, no state (RFC 4987)
  *                                ──ACK──▶ accept queue
  */
+#include <arpa/inet.h>
 #include <errno.h>
 
 #include "arrive.h"
@@ -13,6 +14,117 @@
 #include "priority.h"
 
 #define COOKIE_EPOCH_S 64 /* valid in its epoch and the next */
+
+/* ---- table ----------------------------------------------------------------------------------- */
+
+/* at: an index + 1; 0: none. */
+static struct listener *listener_at(const struct sy_stack *s, uint16_t at)
+{
+	return at ? &s->listeners.slot[at - 1] : NULL;
+}
+
+static uint16_t listener_place(const struct sy_stack *s, const struct listener *l)
+{
+	return (uint16_t)(l - s->listeners.slot + 1);
+}
+
+/* Neighbouring ports have buckets of their own. */
+static uint16_t *port_bucket(const struct sy_stack *s, uint16_t port)
+{
+	return &s->listeners.bucket[ntohs(port) & s->listeners.mask];
+}
+
+/* The first and the next listener that may have the port. */
+static struct listener *port_first(const struct sy_stack *s, uint16_t port)
+{
+	return listener_at(s, *port_bucket(s, port));
+}
+
+static struct listener *port_next(const struct sy_stack *s, const struct listener *l)
+{
+	return listener_at(s, l->next);
+}
+
+struct listener *listener_add(struct sy_stack *s, const struct sy_stack_endpoint *local)
+{
+	struct listener_table *t = &s->listeners;
+	uint16_t *bucket = port_bucket(s, local->port);
+	struct listener *l = listener_at(s, t->free);
+
+	if (l)
+		t->free = l->next;
+	else if (t->fresh < s->options.listeners)
+		l = &t->slot[t->fresh++];
+	else
+		return NULL;
+	uint16_t generation = (l->generation + 1) & GENERATION_MASK;
+	*l = (struct listener){.local = *local,
+	                       .used = true,
+	                       .next = *bucket,
+	                       .generation = generation ? generation : 1};
+	list_init(&l->half);
+	list_init(&l->ready);
+	*bucket = listener_place(s, l);
+	t->count++;
+	return l;
+}
+
+static void news_add(struct sy_stack *s, struct listener *l)
+{
+	struct listener *last = listener_at(s, s->listeners.last_news);
+	uint16_t place = listener_place(s, l);
+
+	if (l->has_news)
+		return;
+	l->has_news = true;
+	l->next_news = 0;
+	if (last)
+		last->next_news = place;
+	else
+		s->listeners.first_news = place;
+	s->listeners.last_news = place;
+}
+
+struct listener *listener_next_news(struct sy_stack *s)
+{
+	struct listener *l = listener_at(s, s->listeners.first_news);
+
+	if (!l)
+		return NULL;
+	l->has_news = false;
+	s->listeners.first_news = l->next_news;
+	if (!l->next_news)
+		s->listeners.last_news = 0;
+	return l;
+}
+
+static void news_remove(struct sy_stack *s, const struct listener *l)
+{
+	uint16_t last = s->listeners.last_news;
+	struct listener *other;
+
+	if (!l->has_news)
+		return;
+	do { /* each one is removed; all but this one are added again */
+		other = listener_next_news(s);
+		if (other != l)
+			news_add(s, other);
+	} while (listener_place(s, other) != last);
+}
+
+static void listener_remove(struct sy_stack *s, struct listener *l)
+{
+	uint16_t *at = port_bucket(s, l->local.port);
+
+	news_remove(s, l);
+	while (*at != listener_place(s, l))
+		at = &listener_at(s, *at)->next;
+	*at = l->next;
+	l->used = false;
+	l->next = s->listeners.free;
+	s->listeners.free = listener_place(s, l);
+	s->listeners.count--;
+}
 
 /* ---- lookup ---------------------------------------------------------------------------------- */
 
@@ -25,7 +137,7 @@ static bool addr_is_any(const struct sy_addr *a)
 /* Returns how specific the address match is; 0: none. */
 static unsigned address_fit(const struct listener *l, const struct sy_addr *addr, uint16_t port)
 {
-	if (!l->used || l->local.port != port)
+	if (l->local.port != port)
 		return 0;
 	if (sy_addr_equal(&l->local.addr, addr))
 		return 3;
@@ -57,7 +169,7 @@ static struct listener *listener_choose(struct sy_stack *s, struct listener *fir
 
 	for (; left > 0; left--)
 		do
-			l++;
+			l = port_next(s, l);
 		while (listener_fit(l, &t->dst, t->dport) != fit);
 	return l;
 }
@@ -68,11 +180,10 @@ struct listener *listener_find(struct sy_stack *s, const struct sy_tuple *t)
 	unsigned fit = 0;
 	uint32_t count = 0;
 
-	for (uint32_t i = 0, seen = 0; seen < s->listener_count; i++) {
-		unsigned now = listener_fit(&s->listener[i], &t->dst, t->dport);
-		seen += s->listener[i].used;
+	for (struct listener *l = port_first(s, t->dport); l; l = port_next(s, l)) {
+		unsigned now = listener_fit(l, &t->dst, t->dport);
 		if (now > fit) {
-			best = &s->listener[i];
+			best = l;
 			fit = now;
 			count = 0;
 		}
@@ -83,19 +194,26 @@ struct listener *listener_find(struct sy_stack *s, const struct sy_tuple *t)
 
 bool listener_is_retired(const struct sy_stack *s, const struct sy_addr *addr, uint16_t port)
 {
-	for (uint32_t i = 0, seen = 0; seen < s->listener_count; i++) {
-		const struct listener *l = &s->listener[i];
-		seen += l->used;
+	for (const struct listener *l = port_first(s, port); l; l = port_next(s, l))
 		if (l->retired && address_fit(l, addr, port))
 			return true;
-	}
+	return false;
+}
+
+bool listener_conflicts(const struct sy_stack *s, const struct sy_stack_endpoint *local,
+                        bool shared)
+{
+	for (const struct listener *l = port_first(s, local->port); l; l = port_next(s, l))
+		if (!l->retired && !(shared && l->shared) && l->local.port == local->port &&
+		    sy_addr_equal(&l->local.addr, &local->addr))
+			return true;
 	return false;
 }
 
 sy_stack_id listener_id(const struct sy_stack *s, const struct listener *l)
 {
 	return (uint32_t)l->generation << INDEX_BITS |
-	       (s->options.connections + (uint32_t)(l - s->listener));
+	       (s->options.connections + (uint32_t)(l - s->listeners.slot));
 }
 
 struct listener *listener_of(struct sy_stack *s, sy_stack_id id)
@@ -104,7 +222,7 @@ struct listener *listener_of(struct sy_stack *s, sy_stack_id id)
 
 	if ((id & INDEX_MASK) < s->options.connections || index >= s->options.listeners)
 		return NULL;
-	struct listener *l = &s->listener[index];
+	struct listener *l = &s->listeners.slot[index];
 	return l->used && l->generation == id >> INDEX_BITS ? l : NULL;
 }
 
@@ -115,7 +233,7 @@ static void listener_options_inherit(struct sy_stack *s, struct connection *c,
 {
 	const struct listener_options *w = &l->options;
 
-	c->listener = (uint16_t)(l - s->listener);
+	c->listener = (uint16_t)(l - s->listeners.slot);
 	c->flags |= C_PASSIVE | w->flags;
 	c->keepalive_s = w->keepalive_s;
 	if (w->keepalive_interval_s)
@@ -347,7 +465,7 @@ struct connection *listener_arrive(struct sy_stack *s, struct listener *l,
 
 bool listener_complete(struct sy_stack *s, struct connection *c)
 {
-	struct listener *l = &s->listener[c->listener];
+	struct listener *l = &s->listeners.slot[c->listener];
 
 	if (l->ready.count >= l->backlog) {
 		s->counters.refused_backlog++;
@@ -358,14 +476,13 @@ bool listener_complete(struct sy_stack *s, struct connection *c)
 	list_append(s, &l->ready, LIST_ROLE, c);
 	c->flags |= C_ESTABLISHED;
 	s->counters.accepted++;
-	l->notified = false; /* notify for each connection: edge-triggered applications need it */
-	s->listener_news = true;
+	news_add(s, l); /* for each connection: edge-triggered applications need it */
 	return true;
 }
 
 void listener_forget(struct sy_stack *s, struct connection *c)
 {
-	struct listener *l = &s->listener[c->listener];
+	struct listener *l = &s->listeners.slot[c->listener];
 	bool ready = c->flags & C_ESTABLISHED;
 
 	list_remove(s, ready ? &l->ready : &l->half, LIST_ROLE, c);
@@ -402,6 +519,5 @@ void listener_close(struct sy_stack *s, struct listener *l)
 		else
 			connection_end(s, c, 0);
 	}
-	l->used = false;
-	s->listener_count--;
+	listener_remove(s, l);
 }

@@ -22,15 +22,28 @@ struct listener_options {
 
 struct listener {
 	struct sy_stack_endpoint local; /* all zero or 0.0.0.0: wildcard */
-	bool used, notified;            /* notified: of queued connections */
-	bool only_v6;                   /* the wildcard accepts IPv6 only */
-	bool retired;                   /* sy_stack_retire(): accepts no SYNs */
-	bool shared;                    /* sy_stack_listen_shared() */
+	bool used;
+	bool has_news; /* in the queue of listeners with an event */
+	bool only_v6;  /* the wildcard accepts IPv6 only */
+	bool retired;  /* sy_stack_retire(): accepts no SYNs */
+	bool shared;   /* sy_stack_listen_shared() */
 	uint16_t generation;
+	uint16_t next;      /* of the same bucket of ports, or free: its index + 1; 0: none */
+	uint16_t next_news; /* the next listener with an event, in the same way */
 	unsigned backlog;
 	uint64_t cookie;
 	struct listener_options options;
 	struct list half, ready;
+};
+
+/* All listeners of a stack. */
+struct listener_table {
+	struct listener *slot; /* those below `fresh` have been used */
+	uint16_t *bucket;      /* first listener by port: its index + 1; 0: none */
+	uint32_t mask;         /* of buckets */
+	uint32_t fresh, count;
+	uint16_t free;                  /* the first free one, as in a bucket */
+	uint16_t first_news, last_news; /* listeners with an event */
 };
 
 struct sy_stack;
@@ -56,6 +69,14 @@ struct connection *listener_replace(struct sy_stack *s, struct listener *l, stru
 bool listener_complete(struct sy_stack *s, struct connection *c);
 /* Removes a connection that ends before accept(). */
 void listener_forget(struct sy_stack *s, struct connection *c);
+/* Allocates a listener and adds it to its port's bucket. NULL: no slot. */
+struct listener *listener_add(struct sy_stack *s, const struct sy_stack_endpoint *local);
+/* Returns whether there is a listener at this address and port that cannot share it with the new
+ * one. */
+bool listener_conflicts(const struct sy_stack *s, const struct sy_stack_endpoint *local,
+                        bool shared);
+/* Removes the first listener that has queued connections to report. NULL: none. */
+struct listener *listener_next_news(struct sy_stack *s);
 void listener_close(struct sy_stack *s, struct listener *l);
 
 #endif

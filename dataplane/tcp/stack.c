@@ -95,18 +95,22 @@ static uint8_t scale_for(uint32_t window)
 static int tables_make(struct sy_stack *s)
 {
 	const struct sy_stack_options *o = &s->options;
-	uint32_t buckets = 1024;
+	uint32_t buckets = 1024, ports = 64;
 
 	while (buckets < o->connections)
 		buckets *= 2;
+	while (ports < o->listeners)
+		ports *= 2;
 	s->bucket_mask = buckets - 1;
+	s->listeners.mask = ports - 1;
 	s->connection = table_make(s, o->connections * sizeof(*s->connection));
 	s->bucket = table_make(s, buckets * sizeof(*s->bucket));
 	s->wheel_links = table_make(s, o->connections * sizeof(*s->wheel_links));
 	s->client = o->toa ? table_make(s, o->connections * sizeof(*s->client)) : NULL;
-	s->listener = calloc(o->listeners, sizeof(*s->listener));
+	s->listeners.slot = table_make(s, o->listeners * sizeof(*s->listeners.slot));
+	s->listeners.bucket = table_make(s, ports * sizeof(*s->listeners.bucket));
 	if (!s->connection || (o->toa && !s->client) || !s->bucket || !s->wheel_links ||
-	    !s->listener || chunk_pool_init(&s->chunks, o->send_all))
+	    !s->listeners.slot || !s->listeners.bucket || chunk_pool_init(&s->chunks, o->send_all))
 		return -ENOMEM;
 	s->fixed += s->chunks.count * sizeof(*s->chunks.next);
 	wheel_init(&s->wheel, s->wheel_links, time_ms64(s));
@@ -129,6 +133,8 @@ int sy_stack_create(const struct sy_stack_options *options, uint64_t now_ns, str
 	    options->connections + (uint64_t)options->listeners > INDEX_MASK - 64)
 		return sy_fail(err, EINVAL, "a stack has between 1 and %u connections",
 		               INDEX_MASK - 64);
+	if (options->listeners >= LISTENER_NONE)
+		return sy_fail(err, EINVAL, "a stack has at most %u listeners", LISTENER_NONE - 1);
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return sy_fail(err, ENOMEM, "no memory for a stack");
@@ -182,7 +188,8 @@ void sy_stack_destroy(struct sy_stack *s)
 	table_free(s->client, o->connections * sizeof(*s->client));
 	table_free(s->bucket, (s->bucket_mask + 1ul) * sizeof(*s->bucket));
 	table_free(s->wheel_links, o->connections * sizeof(*s->wheel_links));
-	free(s->listener);
+	table_free(s->listeners.slot, o->listeners * sizeof(*s->listeners.slot));
+	table_free(s->listeners.bucket, (s->listeners.mask + 1ul) * sizeof(*s->listeners.bucket));
 	free(s->reassembly);
 	sy_secret_wipe(s, sizeof(*s));
 	free(s);
@@ -355,7 +362,7 @@ void sy_stack_usage(const struct sy_stack *s, struct sy_stack_usage *out)
 	        .connections = s->used,
 	        .half_open = s->half_open,
 	        .time_wait = s->time_wait.count,
-	        .listeners = s->listener_count,
+	        .listeners = s->listeners.count,
 	        .send_bytes = (uint64_t)s->chunks.used * CHUNK_SIZE,
 	        .receive_bytes = s->receive_queued,
 	        .ranges = pools_used(s),

@@ -73,9 +73,7 @@ struct sy_stack {
 	struct priority *ranked;      /* = priority, or NULL without a hook in use */
 	struct list space, time_wait; /* LIST_ROLE */
 	uint32_t space_notified;      /* connections with EVENT_SPACE */
-	struct listener *listener;
-	uint32_t listener_count;
-	bool listener_news; /* a listener may have an event */
+	struct listener_table listeners;
 
 	struct spent spent;
 	struct rte_mbuf *control[MAX_CONTROL];

@@ -64,6 +64,10 @@ void retired_poll(void)
 {
 }
 
+void retired_event(void)
+{
+}
+
 void outgoing_send(uint64_t now_ns)
 {
 	struct rte_mbuf *m[64];

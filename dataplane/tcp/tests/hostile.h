@@ -126,10 +126,10 @@ static inline bool hostile_is_consistent(struct sy_stack *s)
 	HOLDS(hostile_list_is_consistent(s, &s->space, LIST_ROLE));
 	HOLDS(hostile_list_is_consistent(s, &s->time_wait, LIST_ROLE));
 	for (uint32_t i = 0; i < s->options.listeners; i++) {
-		if (!s->listener[i].used)
+		if (!s->listeners.slot[i].used)
 			continue;
-		HOLDS(hostile_list_is_consistent(s, &s->listener[i].half, LIST_ROLE));
-		HOLDS(hostile_list_is_consistent(s, &s->listener[i].ready, LIST_ROLE));
+		HOLDS(hostile_list_is_consistent(s, &s->listeners.slot[i].half, LIST_ROLE));
+		HOLDS(hostile_list_is_consistent(s, &s->listeners.slot[i].ready, LIST_ROLE));
 	}
 	return true;
 }

@@ -286,7 +286,7 @@ static void image_take(struct image *i)
 	memcpy(i->sent, w.s->sent.cells, sizeof(i->sent));
 	memcpy(i->arrived, w.s->arrived.cells, sizeof(i->arrived));
 	memcpy(i->client, w.s->client, sizeof(i->client));
-	i->listener = w.s->listener[0];
+	i->listener = w.s->listeners.slot[0];
 	i->bucket = *bucket_of(w.s, &w.from_peer);
 }
 
