@@ -3,6 +3,7 @@
 master."""
 
 import hashlib
+import itertools
 import os
 import socket
 
@@ -135,33 +136,37 @@ def test_a_cut_between_the_nodes_is_made_up_for(pair):
 
 
 def test_forged_datagrams_are_counted(pair):
+    """From the peer's address, by another program of its host; from elsewhere they are dropped
+    before their seals are looked at."""
     first, second = pair.nodes[1], pair.nodes[2]
-    before = first.drops()
+    header = bytes([0x59, 0x53, 1, 1, 2, 0, 1, 0])  # magic … a hello of node 2
+    other_node = header[:4] + bytes([9]) + header[5:]  # no peer has the number
+    forged = {
+        "sync-malformed": [b"", b"x", os.urandom(80), os.urandom(1472)],
+        "sync-forged": [header + os.urandom(200)],
+        "sync-unknown-peer": [other_node + os.urandom(100)],
+        "sync-unknown-secret": [header[:3] + bytes([7]) + header[4:] + os.urandom(100)],
+    }
     with Conversations(pair) as talk:
         replicated(pair, talk)
-        with pair.lab["client"].ns.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-            header = bytes([0x59, 0x53, 1, 1, 2, 0, 1, 0])  # magic … a hello of node 2
-            for bytes_ in (
-                b"",
-                b"x",
-                os.urandom(80),
-                header + os.urandom(200),
-                header[:4] + bytes([9]) + header[5:] + os.urandom(100),  # no peer has the number
-                header[:3] + bytes([7]) + header[4:] + os.urandom(100),  # no such secret
-                os.urandom(1472),
-            ):
-                one.sendto(bytes_, (pair.sync_address(1), SYNC_PORT))
+        for host, reasons in (
+            ("standby", set(forged)),
+            ("client", {"sync-malformed", "sync-unknown-peer", "sync-unknown-sender"}),
+        ):
+            before = first.drops()
+            with pair.lab[host].ns.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+                if host == "standby":
+                    one.bind((pair.sync_address(2), 0))
+                for datagram in itertools.chain(*forged.values()):
+                    one.sendto(datagram, (pair.sync_address(1), SYNC_PORT))
 
-        def counted():
-            now = first.drops()
-            return {name for name in now if now[name] > before[name]} >= {
-                "sync-malformed",
-                "sync-forged",
-                "sync-unknown-peer",
-                "sync-unknown-secret",
-            }
+            def counted(before=before, reasons=reasons):
+                now = first.drops()
+                return {name for name in now if now[name] > before[name]} >= reasons
 
-        wait_until(counted, "each is counted by its reason")
+            wait_until(counted, f"datagrams from {host} are counted by their reasons")
+            if host == "client":
+                assert first.drops()["sync-forged"] == before["sync-forged"]
         talk.check_servers()
         assert second.peer().state == pb.PEER_STATE_ALIVE
         first.wait_replicated(len(talk))

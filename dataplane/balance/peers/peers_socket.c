@@ -96,16 +96,40 @@ void peers_sockets_close(struct peers *p)
 	}
 }
 
+/* Does it come from the address of the node that it names? Checked before its seal, which costs
+ * more. Ports may be translated. */
+static bool sender_fits(const struct peers *p, const uint8_t *datagram, size_t len,
+                        const union address *from)
+{
+	const uint8_t node =
+	        len < sizeof(struct sync_header) ? 0 : datagram[offsetof(struct sync_header, node)];
+	if (node >= SYNC_NODES || !p->options.peer[node].port)
+		return true; /* the node drops it as what it is */
+	const struct sy_addr *peer = &p->options.peer[node].addr;
+	return from->any.sa_family == AF_INET
+	               ? sy_addr_is_v4(peer) &&
+	                         !memcmp(&from->v4.sin_addr, &peer->w[3], sizeof(peer->w[3]))
+	               : !memcmp(&from->v6.sin6_addr, peer->b, sizeof(peer->b));
+}
+
 bool peers_receive(struct peers *p, struct sy_worker *w, bool *more)
 {
 	uint8_t datagram[SYNC_DATAGRAM + 1]; /* a longer one is cut, and refused by its length */
 	const int fd = p->worker[w->id].fd;
+	union address from;
 	unsigned n = 0;
 	if (fd < 0)
 		return false;
-	for (ssize_t len; n < RECEIVE_MOST && (len = recv(fd, datagram, sizeof(datagram), 0)) >= 0;
-	     n++)
-		sync_lane_receive(p->node, w->id, datagram, (size_t)len, w->now_ns);
+	for (; n < RECEIVE_MOST; n++) {
+		socklen_t size = sizeof(from);
+		const ssize_t len = recvfrom(fd, datagram, sizeof(datagram), 0, &from.any, &size);
+		if (len < 0)
+			break;
+		if (sender_fits(p, datagram, (size_t)len, &from))
+			sync_lane_receive(p->node, w->id, datagram, (size_t)len, w->now_ns);
+		else
+			sync_lane_drop(p->node, w->id, SYNC_DROP_UNKNOWN_SENDER);
+	}
 	*more |= n == RECEIVE_MOST;
 	return n > 0;
 }

@@ -79,6 +79,11 @@ static bool lane_drop(struct sync_lane *lane, enum sync_drop reason)
 	return false;
 }
 
+void sync_lane_drop(struct sync_node *n, unsigned worker, enum sync_drop reason)
+{
+	lane_drop(&n->lane[worker], reason);
+}
+
 static int secret_find(const struct sync_node *n, uint8_t id)
 {
 	for (int i = 0; i < SYNC_SECRETS; i++)

@@ -27,6 +27,8 @@
 #define SYNC_DROPS(X)                                                                              \
 	X(MALFORMED, "sync-malformed",                                                             \
 	  "it is no datagram of this protocol, or of a later version")                             \
+	X(UNKNOWN_SENDER, "sync-unknown-sender",                                                   \
+	  "it does not come from the address of the node that it names")                           \
 	X(UNKNOWN_PEER, "sync-unknown-peer", "its node number is no peer's")                       \
 	X(UNKNOWN_SECRET, "sync-unknown-secret", "the secret that it names is not configured")     \
 	X(FORGED, "sync-forged", "its seal is wrong")                                              \
@@ -74,6 +76,8 @@ void sync_node_destroy(struct sync_node *n); /* may be NULL */
 
 void sync_lane_receive(struct sync_node *n, unsigned worker, const uint8_t *datagram, size_t len,
                        uint64_t now_ns);
+/* Counts a datagram that the caller has dropped. */
+void sync_lane_drop(struct sync_node *n, unsigned worker, enum sync_drop reason);
 void sync_lane_part(struct sync_node *n, unsigned worker, uint8_t node,
                     const struct sync_part *part, uint64_t now_ns);
 /* Sends what is due. Returns when it is to be called again at the latest. */
