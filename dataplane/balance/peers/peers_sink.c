@@ -393,6 +393,8 @@ static enum sync_result sink_apply(void *context, unsigned node, unsigned slot,
 	struct incoming i = {
 	        .p = p, .w = peers_worker_of(p, slot), .t = p->b->table[slot], .node = node};
 	const enum sync_result result = session_apply(&i, entry, hash);
+	if (result == SYNC_INVALID)
+		refuse(&i, PEERS_REFUSED_ODD);
 	/* a put of a session that the log has put before: it is counted */
 	return result == SYNC_REFUSED && i.in.known ? SYNC_MISSING : result;
 }

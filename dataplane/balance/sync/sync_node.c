@@ -166,17 +166,19 @@ void sync_lane_receive(struct sync_node *n, unsigned worker, const uint8_t *data
 }
 
 /* Numbers begin again with each generation of the log, and with each incarnation of the peer. NULL:
- * the part is of an earlier generation. */
+ * the part is of an earlier generation, or of one that begins too soon. */
 static struct sync_replica *replica_of(struct sync_node *n, uint8_t node,
-                                       const struct sync_part *part)
+                                       const struct sync_part *part, uint64_t now_ns)
 {
 	struct sync_replica *r = &n->replica[node][part->slot];
 	uint32_t epoch = __atomic_load_n(&n->peer[node].epoch, __ATOMIC_RELAXED);
 
 	if (r->epoch != epoch || sync_generation_is_later(part->generation, r->generation)) {
+		if (!sync_replica_may_begin(r, now_ns))
+			return NULL;
 		const struct sync_sum stored =
 		        n->options.stored(n->options.context, node, part->slot);
-		sync_replica_begin(r, part->generation, &stored);
+		sync_replica_begin(r, part->generation, &stored, now_ns);
 		r->epoch = epoch;
 	}
 	return part->generation == r->generation ? r : NULL;
@@ -185,7 +187,7 @@ static struct sync_replica *replica_of(struct sync_node *n, uint8_t node,
 static void entries_apply(struct sync_node *n, struct sync_lane *lane, uint8_t node,
                           const struct sync_part *part, uint64_t now_ns)
 {
-	struct sync_replica *r = replica_of(n, node, part);
+	struct sync_replica *r = replica_of(n, node, part, now_ns);
 	struct sync_answers *a = &lane->answers[node];
 	uint64_t bit = UINT64_C(1) << part->slot % 64;
 	unsigned word = part->slot / 64;
@@ -193,9 +195,6 @@ static void entries_apply(struct sync_node *n, struct sync_lane *lane, uint8_t n
 	if (!r)
 		return;
 	switch (sync_replica_apply(r, &n->options.sink, node, part, now_ns)) {
-	case SYNC_REPLY_NONE:
-		lane_drop(lane, SYNC_DROP_MALFORMED);
-		return;
 	case SYNC_REPLY_GAP:
 		a->gap[word] |= bit;
 		break;

@@ -1,12 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sync_replica.h"
 
-void sync_replica_begin(struct sync_replica *r, uint32_t generation, const struct sync_sum *here)
+static bool is_soon(uint64_t last_ns, uint64_t now_ns, uint64_t interval_ns)
+{
+	return last_ns && now_ns - last_ns < interval_ns;
+}
+
+bool sync_replica_may_begin(const struct sync_replica *r, uint64_t now_ns)
+{
+	return !is_soon(r->generation_ns, now_ns, SYNC_BEGIN_NS);
+}
+
+void sync_replica_begin(struct sync_replica *r, uint32_t generation, const struct sync_sum *here,
+                        uint64_t now_ns)
 {
 	*r = (struct sync_replica){.expected = 1,
 	                           .generation = generation,
 	                           .here = *here,
-	                           .mismatches = r->mismatches};
+	                           .mismatches = r->mismatches,
+	                           .asked_ns = r->asked_ns,
+	                           .generation_ns = now_ns,
+	                           .copy_ns = r->copy_ns};
 }
 
 static enum sync_result object_apply(struct sync_replica *r, const struct sync_sink *sink,
@@ -58,8 +72,12 @@ static enum sync_result entry_apply(struct sync_replica *r, const struct sync_si
 	case SYNC_DELETE:
 		return object_apply(r, sink, node, slot, entry);
 	case SYNC_COPY_BEGIN:
+		if (is_soon(r->copy_ns, now_ns, SYNC_BEGIN_NS))
+			return SYNC_LATER;
 		r->here = r->refused = (struct sync_sum){0};
+		r->unreadable = 0;
 		r->copying = true;
+		r->copy_ns = now_ns;
 		sink->copy_begin(sink->context, node, slot);
 		return SYNC_DONE;
 	case SYNC_COPY_END:
@@ -75,6 +93,15 @@ static enum sync_result entry_apply(struct sync_replica *r, const struct sync_si
 	default: /* of a later version */
 		return SYNC_DONE;
 	}
+}
+
+/* The sums differ. Would a copy make them equal? */
+static bool copy_is_due(struct sync_replica *r, uint64_t now_ns)
+{
+	if (r->copying || (r->unreadable && is_soon(r->asked_ns, now_ns, SYNC_UNREADABLE_NS)))
+		return false;
+	r->asked_ns = now_ns;
+	return true;
 }
 
 enum sync_reply sync_replica_apply(struct sync_replica *r, const struct sync_sink *sink,
@@ -94,9 +121,8 @@ enum sync_reply sync_replica_apply(struct sync_replica *r, const struct sync_sin
 		        entry_apply(r, sink, node, part->slot, entry, now_ns, &differs);
 		if (result == SYNC_LATER)
 			break;
-		if (result == SYNC_INVALID)
-			return SYNC_REPLY_NONE;
+		r->unreadable += result == SYNC_INVALID;
 		r->expected++;
 	}
-	return differs && !r->copying ? SYNC_REPLY_COPY : SYNC_REPLY_APPLIED;
+	return differs && copy_is_due(r, now_ns) ? SYNC_REPLY_COPY : SYNC_REPLY_APPLIED;
 }

@@ -18,7 +18,7 @@ enum sync_result {
 	SYNC_MISSING, /* a change or a deletion of an object that is not here */
 	SYNC_REFUSED, /* a put that cannot be stored; the sink counts why */
 	SYNC_LATER,   /* it names an id whose dictionary entry has not arrived */
-	SYNC_INVALID,
+	SYNC_INVALID, /* it cannot be read: it is skipped */
 };
 
 struct sync_sink {
@@ -44,6 +44,9 @@ struct sync_replica {
 	bool verified;           /* the last sum was equal */
 	uint64_t mismatches;     /* sums that differed */
 	uint64_t verified_ns;    /* time of the last equal sum */
+	uint32_t unreadable;     /* entries since the last copy began: sums cannot be equal */
+	uint64_t asked_ns;       /* time of the last request for a copy */
+	uint64_t generation_ns, copy_ns; /* time of the last begin of each; 0: none */
 };
 
 /* How to answer a part. */
@@ -51,11 +54,19 @@ enum sync_reply {
 	SYNC_REPLY_APPLIED,
 	SYNC_REPLY_GAP,
 	SYNC_REPLY_COPY, /* applied, but the sums differ: asks for a full copy */
-	SYNC_REPLY_NONE, /* invalid: nothing more is applied of it */
 };
 
+/* A generation, like a copy, costs a pass over the slot's records. A peer that begins more often
+ * than this waits: its part is not applied, and it sends it again. */
+#define SYNC_BEGIN_NS UINT64_C(100000000)
+/* Entries that cannot be read would be in each copy, too: that often another one is requested. */
+#define SYNC_UNREADABLE_NS UINT64_C(60000000000)
+
+/* Is it time for another generation of the log? */
+bool sync_replica_may_begin(const struct sync_replica *r, uint64_t now_ns);
 /* A generation of the log begins. `here`: the sum of its objects that are stored already. */
-void sync_replica_begin(struct sync_replica *r, uint32_t generation, const struct sync_sum *here);
+void sync_replica_begin(struct sync_replica *r, uint32_t generation, const struct sync_sum *here,
+                        uint64_t now_ns);
 
 /* Applies a part of kind SYNC_ENTRIES, of this generation. */
 enum sync_reply sync_replica_apply(struct sync_replica *r, const struct sync_sink *sink,
