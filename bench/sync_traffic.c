@@ -9,11 +9,11 @@
 
 #include "measure.h"
 
-#define FRAME       64 /* bytes that are copied */
+#define PAYLOAD     12 /* bytes: frame_udp() makes no checksum for less */
 #define CLIENT_BITS 22 /* addresses of UDP clients */
-#define BEHIND_MS                                                                                  \
-	5 /* connections that are due for longer, as this process did not run, do not begin */
-#define CALL_US 60 /* a longer call was interrupted and is not counted */
+#define CALL_US     60 /* a longer call was interrupted and is not counted */
+/* Connections that are due for longer, as this process did not run, do not begin. */
+#define BEHIND_MS 5
 
 /* A port's operations take no context argument; a process has one. */
 static struct sync_traffic *traffic;
@@ -67,7 +67,7 @@ static unsigned frame_make(const struct sync_traffic *t, uint64_t n, uint8_t *to
 	        .sport = htons((uint16_t)(1024 + (n >> CLIENT_BITS))),
 	        .dport = key->vport,
 	        .proto = SY_PROTO_UDP};
-	frame_udp(&f, &rng, &tuple, 0);
+	frame_udp(&f, &rng, &tuple, PAYLOAD);
 	memcpy(f.bytes, harness_mac[HARNESS_WAN], 6);
 	memcpy(to, f.bytes, f.len);
 	return f.len;
@@ -231,6 +231,23 @@ void traffic_close(struct sync_traffic *t)
 	injector_stream_close(&t->stream);
 }
 
+static uint64_t drops(const struct sync_traffic *t)
+{
+	uint64_t n = 0;
+	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++)
+		n += harness_drops(&t->bed->harness, (enum sy_drop)reason);
+	return n;
+}
+
+static void drops_report(const struct sync_traffic *t)
+{
+	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++)
+		if (harness_drops(&t->bed->harness, (enum sy_drop)reason))
+			fprintf(stderr, "  dropped: %s %" PRIu64 "\n",
+			        sy_drop_name((enum sy_drop)reason),
+			        harness_drops(&t->bed->harness, (enum sy_drop)reason));
+}
+
 static bool phase_run(struct sync_traffic *t, enum traffic_phase phase, unsigned n)
 {
 	const uint64_t before = t->passed;
@@ -252,9 +269,11 @@ bool traffic_sessions(struct sync_traffic *t, uint64_t n)
 		left -= some;
 	}
 	t->phase = TRAFFIC_FORWARD;
-	if (!ok)
-		fprintf(stderr, "session %" PRIu64 " or the next ones were not made\n", t->opened);
-	return ok;
+	if (ok)
+		return true;
+	fprintf(stderr, "session %" PRIu64 " or the next ones were not made\n", t->opened);
+	drops_report(t);
+	return false;
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -291,14 +310,6 @@ void traffic_run(struct sync_traffic *t, unsigned ms)
 		traffic_poll(t);
 }
 
-static uint64_t drops(const struct sync_traffic *t)
-{
-	uint64_t n = 0;
-	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++)
-		n += harness_drops(&t->bed->harness, (enum sy_drop)reason);
-	return n;
-}
-
 bool traffic_finish(struct sync_traffic *t)
 {
 	const struct connections *c = &t->endpoints.connections;
@@ -317,10 +328,6 @@ bool traffic_finish(struct sync_traffic *t)
 	        "%" PRIu64 " of %" PRIu64 " connections were completed; %" PRIu64 " of %" PRIu64
 	        " sessions are live; %" PRIu64 " packets were dropped, %" PRIu64 " out of place\n",
 	        c->completed, c->begun, live, t->opened, drops(t), c->strange);
-	for (unsigned reason = 0; reason < SY_DROP_COUNT; reason++)
-		if (harness_drops(&t->bed->harness, (enum sy_drop)reason))
-			fprintf(stderr, "  dropped: %s %" PRIu64 "\n",
-			        sy_drop_name((enum sy_drop)reason),
-			        harness_drops(&t->bed->harness, (enum sy_drop)reason));
+	drops_report(t);
 	return false;
 }
