@@ -30,6 +30,15 @@ static struct retired retired[RETIRED_MAX];
 static unsigned retired_first, retired_count;
 static bool retired_ready; /* one may have complete connections */
 
+/* The addresses where listeners have ended: the supervisor steers segments of their connections
+ * until this process has none left. Those beyond the last one stay until the process ends. */
+static struct closed {
+	struct sy_stack_endpoint at;
+	uint16_t v6_only;
+	uint64_t until_ns;
+} closed[RETIRED_MAX];
+static unsigned closed_count;
+
 /* ---- from the stack to the supervisor -------------------------------------------------------- */
 
 /* Exports a connection, or resets it if Linux cannot continue it. */
@@ -90,6 +99,43 @@ bool retired_release(void)
 	return true;
 }
 
+static struct closed *closed_find(const struct sock *s)
+{
+	for (unsigned i = 0; i < closed_count; i++)
+		if (closed[i].at.port == s->local.port && closed[i].v6_only == s->v6_only &&
+		    sy_addr_equal(&closed[i].at.addr, &s->local.addr))
+			return &closed[i];
+	return NULL;
+}
+
+void port_close(const struct sock *s)
+{
+	struct closed *c = closed_find(s);
+
+	supervisor_listen(s, false, false);
+	if (!c && runner.stack && closed_count < RETIRED_MAX)
+		c = &closed[closed_count++];
+	if (c)
+		*c = (struct closed){.at = s->local,
+		                     .v6_only = s->v6_only,
+		                     .until_ns = sy_clock_ns() + RETIRED_NS};
+}
+
+bool ports_forget(bool now)
+{
+	unsigned kept = 0, count = closed_count;
+
+	for (unsigned i = 0; i < count; i++) {
+		const struct closed c = closed[i];
+		if ((!now && !is_past(c.until_ns)) || sy_stack_uses_port(runner.stack, c.at.port))
+			closed[kept++] = c;
+		else
+			supervisor_forget_port(&c.at, c.v6_only);
+	}
+	closed_count = kept;
+	return kept < count;
+}
+
 void listener_retire(struct sock *s)
 {
 	if (runner.stack && (s->id != SY_STACK_NONE || s->id_v4 != SY_STACK_NONE)) {
@@ -118,7 +164,7 @@ void retired_event(void)
 
 void retired_forget(void)
 {
-	retired_count = 0;
+	retired_count = closed_count = 0;
 }
 
 /* ---- from the supervisor to the program ------------------------------------------------------ */

@@ -74,7 +74,7 @@ static bool has_other_listener(const struct sock *s)
 static void sock_end(struct sock *s)
 {
 	if (s->o.kind == OBJECT_LISTENER && !s->ended && !has_other_listener(s))
-		supervisor_listen(s, false, false);
+		port_close(s);
 	serve_end(s);
 	if (s->o.kind == OBJECT_LISTENER) {
 		listener_retire(s);

@@ -9,7 +9,7 @@
 #include <sy_base.h>
 
 #define MESSAGE_ENV          "STEELYARD_RUN" /* <supervisor's abstract socket>:<secret, 32 hex digits> */
-#define MESSAGE_VERSION      9
+#define MESSAGE_VERSION      10
 #define MESSAGE_SECRET       16
 #define MESSAGE_ADDRESSES    16
 #define MESSAGE_QUEUES       16 /* of a worker */
@@ -38,6 +38,7 @@ enum message_type {
 	                   address and port are the request's; struct message_connection and its
 	                   bytes follow */
 	MESSAGE_REDEEM, /* exchanges the ticket that it carries for its connection */
+	MESSAGE_FORGET, /* the process has no more connections at a port that it has closed */
 };
 
 /* Which connections children of fork() get (docs/design/0062-relays.md). */

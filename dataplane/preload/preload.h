@@ -228,12 +228,18 @@ void process_end_forget(void); /* in a child process: the request is its parent'
 /* The process stops listening there: Linux's TCP continues the listener's connections. Locked, as
  * all of these but the last. */
 void listener_retire(struct sock *s);
+/* Linux gets the port's new connections. The supervisor steers those of the stack until
+ * ports_forget(). */
+void port_close(const struct sock *s);
 /* Exports the complete ones of these; the listener stays. */
 void listener_export(const struct sock *s);
 /* Exports what retired listeners have received since, in each poll iteration. */
 void retired_poll(void);
 /* The stack has an event of no socket, perhaps of a retired listener. */
 void retired_event(void);
+/* Reports to the supervisor which closed ports have no connections left. now: also those that have
+ * just been closed. Returns whether there were any. */
+bool ports_forget(bool now);
 /* Ends the oldest retired listener, so that the stack has a slot for a new one. Returns false if
  * there is none. */
 bool retired_release(void);
@@ -398,6 +404,8 @@ int supervisor_start(struct message_answer *out, int fd[MESSAGE_FDS]);
 int supervisor_bound(void);
 /* serves: the process also waits there for connections. */
 int supervisor_listen(const struct sock *s, bool on, bool serves);
+/* No more segments are expected at a port where the process has listened. */
+int supervisor_forget_port(const struct sy_stack_endpoint *at, uint16_t v6_only);
 /* The program does not accept pending connections, or passes them to other processes. Returns 1 if
  * other processes wait there. */
 int supervisor_yield(const struct sock *s, bool passes);

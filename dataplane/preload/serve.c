@@ -78,7 +78,7 @@ static void unsteered_leave(struct sock *s)
 {
 	static bool warned;
 
-	supervisor_listen(s, false, false);
+	port_close(s);
 	stack_unlisten(s);
 	s->unsteered = true;
 	if (!warned)
@@ -119,6 +119,8 @@ int serve_open(struct sock *s)
 	if (s->id == SY_STACK_NONE)
 		rc = stack_listen(s);
 	if (!rc)
+		rc = supervisor_listen(s, true, true);
+	if (rc == -ENOSPC && ports_forget(true))
 		rc = supervisor_listen(s, true, true);
 	s->serves = !rc;
 	if (rc == -ENOMEM || rc == -ENOSPC) {
@@ -290,6 +292,7 @@ void serve_check(void)
 	if (passed_ns < MESSAGE_HEARTBEAT_MS * MS)
 		return;
 	supervisor_heartbeat();
+	ports_forget(false);
 	computed = program_has_computed(passed_ns);
 	last_ns = now_ns;
 	if (passed_ns > CHECK_MAX_NS)

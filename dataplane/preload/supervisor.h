@@ -91,6 +91,8 @@ extern struct peer peer[SUPERVISOR_PEERS];
 /* fd: the listening socket, or -1. Fails with -EACCES if the process has no right to the port. */
 int port_listen(struct supervisor *sv, struct peer *p, const struct port *port, bool on, int fd);
 int port_yield(struct supervisor *sv, struct peer *p, const struct port *port);
+/* Frees the entry of a port that the process has closed: its stack expects no more segments. */
+int port_forget(struct supervisor *sv, struct peer *p, const struct port *port);
 /* Updates the XDP program's map for all ports of a process. */
 void ports_steer(struct supervisor *sv, const struct peer *p);
 /* Returns whether a process waits there for connections. */

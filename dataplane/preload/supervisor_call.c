@@ -300,6 +300,15 @@ int supervisor_listen(const struct sock *s, bool on, bool serves)
 	return call_with(&q, &load, &a, NULL);
 }
 
+int supervisor_forget_port(const struct sy_stack_endpoint *at, uint16_t v6_only)
+{
+	struct message_request q = {
+	        .type = MESSAGE_FORGET, .addr = at->addr, .port = at->port, .v6_only = v6_only};
+	struct message_answer a;
+
+	return call_with(&q, &no_load, &a, NULL);
+}
+
 int supervisor_export(const struct sy_stack_export *e, bool v6, void *unread)
 {
 	struct message_request q = {

@@ -411,6 +411,16 @@ int port_listen(struct supervisor *sv, struct peer *p, const struct port *port, 
 	return port_steer(sv, port);
 }
 
+int port_forget(struct supervisor *sv, struct peer *p, const struct port *port)
+{
+	struct port *at = port_find(p, port);
+
+	if (!at || !at->closed)
+		return 0;
+	*at = p->port[--p->ports];
+	return port_steer(sv, port);
+}
+
 int port_yield(struct supervisor *sv, struct peer *p, const struct port *port)
 {
 	struct port *at = port_find(p, port);

@@ -105,6 +105,8 @@ static int request_do(struct supervisor *sv, struct peer *p, const struct receiv
 		return port_listen(sv, p, &port, q->type == MESSAGE_LISTEN, r->fd);
 	case MESSAGE_YIELD:
 		return port_yield(sv, p, &port);
+	case MESSAGE_FORGET:
+		return port_forget(sv, p, &port);
 	case MESSAGE_HEARTBEAT:
 		p->heartbeat_ns = sy_clock_ns();
 		return 0;

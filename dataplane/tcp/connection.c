@@ -109,6 +109,7 @@ static void table_add(struct sy_stack *s, struct connection *c)
 
 	c->bucket_next = *bucket;
 	*bucket = connection_index(s, c) + 1;
+	s->port_uses[c->tuple.dport]++;
 	c->flags |= C_HASHED;
 }
 
@@ -121,6 +122,7 @@ static void table_remove(struct sy_stack *s, struct connection *c)
 	while (*at != wanted)
 		at = &s->connection[*at - 1].bucket_next;
 	*at = c->bucket_next;
+	s->port_uses[c->tuple.dport]--;
 	c->flags &= ~(uint32_t)C_HASHED;
 }
 

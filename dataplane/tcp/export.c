@@ -21,6 +21,11 @@ bool sy_stack_has_retired(const struct sy_stack *s, const struct sy_addr *addr, 
 	return listener_is_retired(s, addr, port);
 }
 
+bool sy_stack_uses_port(const struct sy_stack *s, uint16_t port)
+{
+	return s->port_uses[port] > 0;
+}
+
 static void bytes_copy(const struct receive_buffer *b, uint8_t *out)
 {
 	for (const struct rte_mbuf *m = b->first; m; m = m->next) {

@@ -22,6 +22,8 @@ static const struct congestion_ops *congestion_find(const char *name)
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
+#define PORTS (UINT16_MAX + 1u)
+
 static void options_default(struct sy_stack_options *o)
 {
 	uint16_t room =
@@ -109,8 +111,10 @@ static int tables_make(struct sy_stack *s)
 	s->client = o->toa ? table_make(s, o->connections * sizeof(*s->client)) : NULL;
 	s->listeners.slot = table_make(s, o->listeners * sizeof(*s->listeners.slot));
 	s->listeners.bucket = table_make(s, ports * sizeof(*s->listeners.bucket));
+	s->port_uses = table_make(s, PORTS * sizeof(*s->port_uses));
 	if (!s->connection || (o->toa && !s->client) || !s->bucket || !s->wheel_links ||
-	    !s->listeners.slot || !s->listeners.bucket || chunk_pool_init(&s->chunks, o->send_all))
+	    !s->listeners.slot || !s->listeners.bucket || !s->port_uses ||
+	    chunk_pool_init(&s->chunks, o->send_all))
 		return -ENOMEM;
 	s->fixed += s->chunks.count * sizeof(*s->chunks.next);
 	wheel_init(&s->wheel, s->wheel_links, time_ms64(s));
@@ -188,6 +192,7 @@ void sy_stack_destroy(struct sy_stack *s)
 	table_free(s->client, o->connections * sizeof(*s->client));
 	table_free(s->bucket, (s->bucket_mask + 1ul) * sizeof(*s->bucket));
 	table_free(s->wheel_links, o->connections * sizeof(*s->wheel_links));
+	table_free(s->port_uses, PORTS * sizeof(*s->port_uses));
 	table_free(s->listeners.slot, o->listeners * sizeof(*s->listeners.slot));
 	table_free(s->listeners.bucket, (s->listeners.mask + 1ul) * sizeof(*s->listeners.bucket));
 	free(s->reassembly);

@@ -74,6 +74,7 @@ struct sy_stack {
 	struct list space, time_wait; /* LIST_ROLE */
 	uint32_t space_notified;      /* connections with EVENT_SPACE */
 	struct listener_table listeners;
+	uint32_t *port_uses; /* connections that segments can reach, by local port */
 
 	struct spent spent;
 	struct rte_mbuf *control[MAX_CONTROL];

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.lab.run_build import steelyard_run
 
 PORT = 9000
-MESSAGE_VERSION = 9  # version of requests to the parent: dataplane/preload/message.h
+MESSAGE_VERSION = 10  # version of requests to the parent: dataplane/preload/message.h
 SO_ATTACH_FILTER = 26
 
 

@@ -47,6 +47,29 @@ while line := control.recv(5, socket.MSG_WAITALL):
 """
 
 
+# Like an FTP server whose clients never come: many more ports than the supervisor has entries for.
+# Before that, it accepts a connection, and ends its listener.
+SERVE_AFTER = """
+with listener(9997) as first:
+    kept = first.accept()[0]
+kept.sendall(b"kept.")
+kept.recv(1)
+selector = selectors.DefaultSelector()
+for port in range(int(sys.argv[1]), int(sys.argv[1]) + int(sys.argv[2])):
+    with listener(port) as one:
+        selector.register(one, selectors.EVENT_READ)
+        selector.select(0)
+        selector.unregister(one)
+last = listener(9998)
+kept.sendall(kept.recv(5, socket.MSG_WAITALL))
+while True:
+    one = last.accept()[0]
+    one.sendall(b"09998")
+    one.close()
+"""
+UNUSED = 4200
+
+
 def script(lab, name, text):
     path = lab.dir / f"{name}.py"
     path.write_text(HEAD + text)
@@ -91,3 +114,22 @@ def test_listener_for_each_connection(stack):
     passive(stack, range(FIRST, FIRST + MANY))
     assert kernel_connections(stack["forwarder"]) == before, process.output()
     assert "port 1" not in process.output()
+
+
+@sanitized
+def test_ports_of_ended_listeners_are_forgotten(stack):
+    """But not those of connections that go on."""
+    argv = [*script(stack, "after", SERVE_AFTER), FIRST, UNUSED]
+    process = start(stack, "after", argv, 9997)
+    before = kernel_connections(stack["forwarder"])
+    with contextlib.closing(connect(stack["client"], V4, 9997, timeout_s=60)) as kept:
+        assert receive_exactly(kept, 5) == b"kept."
+        kept.sendall(b"x")
+        wait_listening(stack["forwarder"].ns, 9998)
+        kept.sendall(b"still")
+        assert receive_exactly(kept, 5) == b"still"
+        for address in (V4, V6):
+            with connect(stack["client"], address, 9998) as one:
+                assert receive_exactly(one, 5) == b"09998"
+    assert kernel_connections(stack["forwarder"]) == before, process.output()
+    assert "more addresses" not in process.output()

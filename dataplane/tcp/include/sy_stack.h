@@ -263,6 +263,9 @@ struct sy_stack_export {
 int sy_stack_retire(struct sy_stack *s, sy_stack_id listener);
 /* Returns true if a retired listener of this address and port is not closed yet. */
 bool sy_stack_has_retired(const struct sy_stack *s, const struct sy_addr *addr, uint16_t port);
+/* Returns whether a connection has this local port (network order), in any state but CLOSED:
+ * segments for it may arrive. */
+bool sy_stack_uses_port(const struct sy_stack *s, uint16_t port);
 /* Copies unread data to `bytes` and changes nothing. Fails with -ENOTCONN if an end has sent FIN,
  * -EBUSY if sent data is unacknowledged, -EMSGSIZE if more than `max` bytes are unread.
  * Out-of-order data is omitted: the peer retransmits it. */

@@ -123,11 +123,31 @@ static void test_reused_slots(void **state)
 	stacks_close();
 }
 
+static void test_ports_in_use(void **state)
+{
+	sy_stack_id id;
+
+	stacks_open();
+	assert_int_equal(listen_at(0, 0), 0);
+	there.port = htons(FIRST);
+	assert_false(sy_stack_uses_port(server, there.port));
+	connect_to(0);
+	connect_to(0);
+	assert_int_equal(sy_stack_accept(server, listener[0], ACCEPTED, NULL, &id), 0);
+	assert_true(sy_stack_uses_port(server, there.port));
+	sy_stack_close(server, listener[0], MS); /* resets the other one */
+	assert_true(sy_stack_uses_port(server, there.port));
+	sy_stack_abort(server, id, MS);
+	assert_false(sy_stack_uses_port(server, there.port));
+	stacks_close();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_each_finds_its_connections),
 	        cmocka_unit_test(test_reused_slots),
+	        cmocka_unit_test(test_ports_in_use),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
