@@ -197,6 +197,28 @@ def dig(name="hello.own", answer='"hello"', *words, port="{port}"):
     )
 
 
+NAMED = """\
+options {
+    directory "{dir}";
+    pid-file "{dir}/pid";
+    session-keyfile none;
+    listen-on port {port} { {v4}; };
+    listen-on-v6 port {port} { {v6}; };
+    tls-port {tls};
+    recursion no;
+};
+controls { };
+zone "own" { type primary; file "zone"; };
+"""
+ZONE = """\
+$TTL 60
+@ IN SOA ns.own. root.own. 1 60 60 60 60
+@ IN NS ns.own.
+ns IN A {v4}
+hello IN TXT "hello"
+"""
+
+
 def prepare_unbound(place):
     place.helpers.append(start_dns(place.lab, "client"))
 
@@ -331,6 +353,17 @@ PROGRAMS = (
         files={"conf": UNBOUND},
         prepare=prepare_unbound,
         workers=1,
+    ),
+    Program(
+        "bind9",
+        7500,
+        ("named", "-f", "-n", "2", "-c", "{dir}/conf"),
+        {
+            "serves": serves(dig()),
+            "threads": threads(dig(), 3),
+            "reload": reload(dig(), signal.SIGHUP),
+        },
+        files={"conf": NAMED, "zone": ZONE},
     ),
     Program(
         "dovecot",

@@ -61,6 +61,24 @@ $HTTP["url"] =~ "^/proxied/" {
 }
 """
 
+H2O = """\
+user: www-data
+num-threads: 4
+pid-file: {dir}/pid
+listen: {port}
+listen:
+  port: {tls}
+  ssl:
+    certificate-file: {cert}
+    key-file: {key}
+    ocsp-update-interval: 0
+hosts:
+  default:
+    paths:
+      /: { file.dir: "{dir}" }
+      /proxied/: { proxy.reverse.url: "http://{peer}:{backend}/" }
+"""
+
 APACHE = """\
 ServerRoot /usr/lib/apache2
 ServerName test
@@ -142,6 +160,26 @@ PROGRAMS = (
         prepare=site,
         workers=2,
         sample=True,
+    ),
+    Program(
+        "h2o",
+        7050,
+        ("h2o", "-c", "{dir}/conf"),
+        {
+            "serves": serves(PAGES),
+            "proxies": proxies(PROXIED),
+            "TLS": serves(SECURE),
+            "threads": threads(PAGES, 4),
+        },
+        files={"conf": H2O},
+        prepare=site,
+    ),
+    Program(
+        "webfs",
+        7060,
+        ("webfsd", "-F", "-p", "{port}", "-r", "{dir}", "-u", "www-data"),
+        {"serves": serves(PAGES)},
+        prepare=site,
     ),
     Program(
         "Apache event",
