@@ -33,14 +33,15 @@ int main(int argc, char **argv)
 			rc = process_run(&o, argv, &err);
 			break;
 		case ACTION_RELEASE:
-			rc = sy_kernel_cleanup(report_removed, NULL, &err);
+		case ACTION_CLEANUP:
+			rc = o.action == ACTION_RELEASE
+			             ? sy_kernel_release(report_removed, NULL, &err)
+			             : sy_kernel_cleanup(report_removed, NULL, &err);
+			if (rc == 0 && o.action == ACTION_CLEANUP)
+				stale_state_cleanup(report_removed, NULL);
+			/* either way another node is to serve now */
 			if (rc == 0 && (rc = sy_balance_resign(o.state)) < 0)
 				sy_fail(&err, -rc, "%s/role: %s", o.state, strerror(-rc));
-			break;
-		case ACTION_CLEANUP:
-			rc = sy_kernel_cleanup(report_removed, NULL, &err);
-			if (rc == 0)
-				stale_state_cleanup(report_removed, NULL);
 			break;
 		case ACTION_VERSION:
 			printf("steelyard-forwarder %s\n", SY_BUILD);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "check.h"
 #include "claim.h"
+#include "director_state.h"
 #include "guard.h"
 
 #include <bpf/bpf.h>
@@ -19,6 +20,7 @@ struct cleanup {
 	void (*report)(void *ctx, const char *text);
 	void *ctx;
 	uint64_t netns;
+	bool release; /* keep what steers sources */
 	int lock[CLEANUP_LOCKS];
 	char lock_path[CLEANUP_LOCKS][HOST_PATH];
 	unsigned locks;
@@ -85,7 +87,8 @@ static void locks_release(struct cleanup *c, bool remove)
 	}
 }
 
-/* Detaches a pinned link of this namespace, or of any namespace if its device is gone. */
+/* Detaches a pinned link of this namespace, or of any namespace if its device is gone. A release
+ * keeps one that steers sources. */
 static void pin_remove(struct cleanup *c, const char *name)
 {
 	struct bpf_link_info info = {0};
@@ -101,7 +104,8 @@ static void pin_remove(struct cleanup *c, const char *name)
 	if (fd < 0)
 		return;
 	if (bpf_obj_get_info_by_fd(fd, &info, &len) == 0 &&
-	    (netns == c->netns || (info.type == BPF_LINK_TYPE_XDP && info.xdp.ifindex == 0))) {
+	    (netns == c->netns || (info.type == BPF_LINK_TYPE_XDP && info.xdp.ifindex == 0)) &&
+	    !(c->release && info.xdp.ifindex && director_addresses_remove(info.prog_id))) {
 		bpf_link_detach(fd); /* fails harmlessly if the device is gone */
 		if (unlink(path) == 0 && info.xdp.ifindex &&
 		    if_indextoname(info.xdp.ifindex, ifname)) {
@@ -140,7 +144,8 @@ static int claims_clean(struct cleanup *c, struct sy_claims *claims, struct sy_e
 	return 0;
 }
 
-int sy_kernel_cleanup(void (*report)(void *ctx, const char *text), void *ctx, struct sy_error *err)
+static int kernel_clean(bool release, void (*report)(void *ctx, const char *text), void *ctx,
+                        struct sy_error *err)
 {
 	struct cleanup *c = calloc(1, sizeof(*c));
 	struct sy_claims *claims = NULL;
@@ -151,6 +156,7 @@ int sy_kernel_cleanup(void (*report)(void *ctx, const char *text), void *ctx, st
 		return sy_fail(err, ENOMEM, "no memory for cleanup");
 	c->report = report;
 	c->ctx = ctx;
+	c->release = release;
 	c->netns = host_netns();
 	rc = host_bpffs_check(err); /* without it the pins are not visible */
 	if (rc == 0)
@@ -173,4 +179,14 @@ int sy_kernel_cleanup(void (*report)(void *ctx, const char *text), void *ctx, st
 		rmdir(HOST_RUN_DIR);
 	free(c);
 	return rc;
+}
+
+int sy_kernel_cleanup(void (*report)(void *ctx, const char *text), void *ctx, struct sy_error *err)
+{
+	return kernel_clean(false, report, ctx, err);
+}
+
+int sy_kernel_release(void (*report)(void *ctx, const char *text), void *ctx, struct sy_error *err)
+{
+	return kernel_clean(true, report, ctx, err);
 }

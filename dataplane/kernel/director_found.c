@@ -58,9 +58,8 @@ bool director_maps_adopt(struct bpf_object *object, uint32_t prog_id)
 	return missing == 0;
 }
 
-/* Returns the program's map `steered` if it has the old layout with values of one byte, from before
- * VIPs had ports; otherwise −1. */
-static int map_steered_before(uint32_t prog_id)
+/* Returns the program's map of this name if its keys and values have these sizes; otherwise −1. */
+static int map_find(uint32_t prog_id, const char *name, uint32_t key_size, uint32_t value_size)
 {
 	uint32_t ids[16] = {0}, len = sizeof(struct bpf_prog_info);
 	struct bpf_prog_info info = {.nr_map_ids = SY_ARRAY_LEN(ids), .map_ids = (uintptr_t)ids};
@@ -71,8 +70,8 @@ static int map_steered_before(uint32_t prog_id)
 			int fd = bpf_map_get_fd_by_id(ids[i]);
 			struct bpf_map_info map;
 
-			if (fd >= 0 && map_info(fd, &map) && !strcmp(map.name, "steered") &&
-			    map.key_size == sizeof(struct director_key) && map.value_size == 1)
+			if (fd >= 0 && map_info(fd, &map) && !strcmp(map.name, name) &&
+			    map.key_size == key_size && map.value_size == value_size)
 				found = fd;
 			else if (fd >= 0)
 				close(fd);
@@ -83,10 +82,51 @@ static int map_steered_before(uint32_t prog_id)
 	return found;
 }
 
+/* Removes the forwarder's addresses from a map `steered`. Returns true if it has sources. */
+static bool steered_keep_sources(int map)
+{
+	struct director_key key, next;
+	struct director_address address;
+	bool has_sources = false;
+	int rc = bpf_map_get_next_key(map, NULL, &next);
+
+	while (rc == 0) {
+		key = next;
+		rc = bpf_map_get_next_key(map, &key, &next);
+		if (key.proto)
+			has_sources = true;
+		else if (bpf_map_lookup_elem(map, &key, &address) == 0 &&
+		         address.kind != DIRECTOR_HOST)
+			bpf_map_delete_elem(map, &key);
+	}
+	return has_sources;
+}
+
+bool director_addresses_remove(uint32_t prog_id)
+{
+	int steered = map_find(prog_id, "steered", sizeof(struct director_key),
+	                       sizeof(struct director_address));
+	int inside = map_find(prog_id, "inside", sizeof(struct director_prefix), 1);
+	struct director_prefix network;
+	bool has_sources = inside >= 0 && bpf_map_get_next_key(inside, NULL, &network) == 0;
+
+	/* a program of an older version steers by addresses that cannot be removed */
+	if (steered < 0)
+		has_sources = false;
+	else if (steered_keep_sources(steered))
+		has_sources = true;
+	if (steered >= 0)
+		close(steered);
+	if (inside >= 0)
+		close(inside);
+	return has_sources;
+}
+
 void director_steered_copy(const struct sy_director *d, uint32_t prog_id)
 {
 	struct director_address address = {0};
-	int before = map_steered_before(prog_id);
+	/* values of one byte: from before VIPs had ports */
+	int before = map_find(prog_id, "steered", sizeof(struct director_key), 1);
 	struct director_key key;
 
 	for (void *last = NULL; before >= 0 && bpf_map_get_next_key(before, last, &key) == 0;

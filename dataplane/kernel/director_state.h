@@ -80,6 +80,8 @@ uint32_t director_predecessor(struct sy_director *d, bool *may_bind);
 bool director_maps_adopt(struct bpf_object *object, uint32_t prog_id);
 /* Copies the steered entries of an older version's program, whose map has another layout. */
 void director_steered_copy(const struct sy_director *d, uint32_t prog_id);
+/* Removes the addresses that this program steers. Returns true if it steers sources, too. */
+bool director_addresses_remove(uint32_t prog_id);
 /* The key comes first in struct found, so this compares two of them, or a key with one. */
 int director_key_compare(const void *a, const void *b);
 /* Reads the entries of the maps. Deferred until the first address is steered or settled: during a

@@ -411,8 +411,8 @@ func (a *app) applyCommand() *cobra.Command {
 
 func (a *app) releaseCommand() *cobra.Command {
 	return a.forwarderCommand("release", "Remove the addresses of a stopped forwarder, for another node",
-		"Runs `steelyard-forwarder --release`, which removes the XDP programs, addresses and rules of a stopped forwarder and "+
-			"prints what it removed. The host then no longer answers ARP and neighbour discovery for VIPs and local "+
+		"Runs `steelyard-forwarder --release`, which removes the addresses, rules and XDP programs of a stopped forwarder and "+
+			"prints what it removed. With NAT or SNAT the XDP programs stay and drop what servers still send here. The host then no longer answers ARP and neighbour discovery for VIPs and local "+
 			"addresses, so another node can take them over. Sessions and configuration stay for the next start.")
 }
 

@@ -41,7 +41,7 @@ var reasons = map[string]uint32{
 	"connection-limit": trafficShaping, "client-rate": trafficShaping, "client-sessions": trafficShaping, "session-rate": trafficShaping,
 	"limit-exceeded": trafficShaping, "overload": trafficShaping, "echo-rate": trafficShaping, "icmp-rate": trafficShaping,
 	"reset-rate":    trafficShaping,
-	"no-local-port": noBufferSpace, "no-pool-port": noBufferSpace, "table-full": noBufferSpace, "tx-full": noBufferSpace,
+	"no-local-port": noBufferSpace, "no-pool-port": noBufferSpace, "backup": unknownL3, "table-full": noBufferSpace, "tx-full": noBufferSpace,
 	"shaping-full": trafficShaping, "shaping-early": trafficShaping,
 	"steering-full": noBufferSpace, "event-full": noBufferSpace, "no-buffer": noBufferSpace, "neighbour-queue": noBufferSpace,
 	"no-route": netUnreachable, "blackhole": blackholeRoute, "no-neighbour": unresolvedNeighbour,

@@ -148,6 +148,10 @@ class HttpConnection:
 
     def get(self, path="/"):
         self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: lab\r\n\r\n".encode())
+        return self.receive()
+
+    def receive(self):
+        """Returns the name from the answer to a request that was sent."""
         while b"\r\n\r\n" not in self.buffer:
             self._more()
         head, _, self.buffer = self.buffer.partition(b"\r\n\r\n")

@@ -92,10 +92,14 @@ def config(network):
 
 
 class ModeHosts:
-    """Sets up servers and routes for every mode. Call close() when done."""
+    """Sets up servers and routes for every mode. Call close() when done.
 
-    def __init__(self, lab):
+    gateway: of the servers, for IPv4 and IPv6. proxied: another port, of PROXY protocol."""
+
+    def __init__(self, lab, gateway=None, proxied=0):
         self.lab, self.ends, self.processes = lab, [], {}
+        self.gateway = gateway or (v4(FRONT, 1), v6(FRONT, 1))
+        self.proxied = proxied
         self.content = os.urandom(BIG)
 
     def start(self):
@@ -107,7 +111,7 @@ class ModeHosts:
     def _server(self, host):
         host.ns.sysctl("ipv4.conf.all.arp_ignore", 1)
         host.ns.sysctl("ipv4.conf.all.arp_announce", 2)
-        self.lab.network.default_route(host.name, v4(FRONT, 1), v6(FRONT, 1))
+        self.lab.network.default_route(host.name, *self.gateway)
         host.ns.ip(f"route add default via {v4(FRONT, 2)} table {BY_ROUTER}")
         host.ns.ip(f"-6 route add default via {v6(FRONT, 2)} table {BY_ROUTER}")
         for row in ROWS:
@@ -119,7 +123,8 @@ class ModeHosts:
         self._serve(host)
 
     def _serve(self, host):
-        self.processes[host.name] = start_nginx(self.lab, host.name), start_dns(self.lab, host.name)
+        nginx = start_nginx(self.lab, host.name, proxied=self.proxied)
+        self.processes[host.name] = nginx, start_dns(self.lab, host.name)
         (self.lab.dir / f"nginx-{host.name}/files/big").write_bytes(self.content)
 
     def close(self):

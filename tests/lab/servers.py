@@ -42,6 +42,16 @@ http {{
     }}
 }}
 """
+PROXIED_CONFIG = """\
+    server {{
+        listen 0.0.0.0:{proxied} proxy_protocol backlog=8192;
+        listen [::]:{proxied} proxy_protocol backlog=8192;
+        default_type text/plain;
+        location / {{ return 200 "{name}\\n"; }}
+        location /files/ {{ alias {dir}/files/; add_header X-Served-By {name}; }}
+    }}
+}}
+"""
 
 
 def _diagnose(family, protocol, states):
@@ -79,11 +89,16 @@ def wait_listening(ns, port, protocol="tcp"):
     wait_until(lambda: listening(ns, port, protocol), f"{ns.name} listens on {protocol} {port}")
 
 
-def start_nginx(lab, host, port=8080):
-    """Starts a web server: its host's name, /healthz, and files of tests under /files/."""
+def start_nginx(lab, host, port=8080, proxied=0):
+    """Starts a web server: its host's name, /healthz, and files of tests under /files/. proxied:
+    another port, whose clients begin with a header of the PROXY protocol."""
     folder = lab.dir / f"nginx-{host}"
     (folder / "files").mkdir(parents=True, exist_ok=True)
-    (folder / "nginx.conf").write_text(NGINX_CONFIG.format(dir=folder, port=port, name=host))
+    text = NGINX_CONFIG
+    if proxied:
+        text = text.rstrip().removesuffix("}}") + PROXIED_CONFIG
+    text = text.format(dir=folder, port=port, name=host, proxied=proxied)
+    (folder / "nginx.conf").write_text(text)
     process = lab.start(host, f"nginx-{host}", ["nginx", "-p", folder, "-c", folder / "nginx.conf"])
     wait_listening(lab[host].ns, port)
     return process

@@ -107,7 +107,8 @@ class Network:
 
         if self.pair:
             self.plug(self["standby"], "front", "front", FRONT, 3, self.queues)
-            self.plug(self["standby"], "back", "back", BACK, 3, self.queues, self.server_mtu)
+            if self.arms == 2:
+                self.plug(self["standby"], "back", "back", BACK, 3, self.queues, self.server_mtu)
 
         router = self["router"]
         self.plug(router, "eth0", "front", FRONT, 2)
@@ -132,12 +133,13 @@ class Network:
         self.default_route("router", v4(FRONT, 1), v6(FRONT, 1))
 
     def let_forwarder_route(self):
-        """Makes the forwarder's kernel the servers' gateway, without ICMP redirects."""
-        forwarder = self["forwarder"].ns
-        forwarder.sysctl("ipv4.ip_forward", 1)
-        forwarder.sysctl("ipv6.conf.all.forwarding", 1)
-        for scope in ("all", "default", "front"):
-            forwarder.sysctl(f"ipv4.conf.{scope}.send_redirects", 0)
+        """Makes the forwarders' kernels the servers' gateways, without ICMP redirects."""
+        for name in ("forwarder", *["standby"] * self.pair):
+            forwarder = self[name].ns
+            forwarder.sysctl("ipv4.ip_forward", 1)
+            forwarder.sysctl("ipv6.conf.all.forwarding", 1)
+            for scope in ("all", "default", "front"):
+                forwarder.sysctl(f"ipv4.conf.{scope}.send_redirects", 0)
 
     def default_route(self, name, via4, via6):
         self[name].ns.ip(f"route add default via {via4}")

@@ -62,6 +62,31 @@ class Node:
         wait_until(lambda: self.is_replicated(least), "the peer has all sessions")
 
 
+def start_nodes(lab, *forwarders):
+    """Starts the forwarders of both HOSTS as peers. Returns {1: Node, 2: Node}, both backups."""
+    slot_key = lab.dir / "slot-key"
+    slot_key.write_text("0123456789abcdef0123456789abcdef\n")
+    secret = lab.dir / "secret"
+    secret.write_text("1 a secret of thirty-two characters\n")
+    secret.chmod(0o600)
+    nodes = {number: Node(number, one) for number, one in enumerate(forwarders, 1)}
+    for number, node in nodes.items():
+        host, own = HOSTS[number]
+        assert node.steelyard.host == host
+        other = HOSTS[3 - number][1]
+        options = node.steelyard.options
+        options.slot_key = slot_key
+        options.peers = ("--node", number, "--sync", v4(FRONT, own))
+        options.peers += ("--peer", f"{3 - number}={v4(FRONT, other)}", "--sync-secret", secret)
+        node.steelyard.start()
+    for node in nodes.values():
+        wait_until(
+            lambda node=node: node.peer().state == pb.PEER_STATE_ALIVE,
+            "the nodes have found each other",
+        )
+    return nodes
+
+
 TABLE = "inet cut"
 
 
@@ -73,29 +98,11 @@ class Pair(Stage):
         self.standby_workers = standby_workers
 
     def begin(self):
-        (self.lab.dir / "slot-key").write_text("0123456789abcdef0123456789abcdef\n")
-        secret = self.lab.dir / "secret"
-        secret.write_text("1 a secret of thirty-two characters\n")
-        secret.chmod(0o600)
         standby = Steelyard(
             self.lab, self.config, host="standby", workers=self.standby_workers, mode=self.mode
         )
-        self.nodes = {1: Node(1, self.steelyard), 2: Node(2, standby)}
-        for number, node in self.nodes.items():
-            host, own = HOSTS[number]
-            assert node.steelyard.host == host
-            other = HOSTS[3 - number][1]
-            options = node.steelyard.options
-            options.slot_key = self.lab.dir / "slot-key"
-            options.peers = ("--node", number, "--sync", v4(FRONT, own))
-            options.peers += ("--peer", f"{3 - number}={v4(FRONT, other)}", "--sync-secret", secret)
-            node.steelyard.start()
+        self.nodes = start_nodes(self.lab, self.steelyard, standby)
         self.nodes[1].set_role(MASTER)
-        for node in self.nodes.values():
-            wait_until(
-                lambda node=node: node.peer().state == pb.PEER_STATE_ALIVE,
-                "the nodes have found each other",
-            )
 
     @staticmethod
     def sync_address(number):

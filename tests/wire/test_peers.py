@@ -82,6 +82,23 @@ def test_a_download_survives_the_takeover(pair):
     pair.nodes[1].steelyard.start_forwarder()
 
 
+def test_a_node_without_its_state_is_a_backup(pair):
+    """`steelyard cleanup` removes the sessions of a dead master, so it must not serve when it
+    returns: its peer has them."""
+    first, second = pair.nodes[1], pair.nodes[2]
+    with Conversations(pair) as talk:
+        replicated(pair, talk)
+        first.steelyard.kill_forwarder()
+        first.steelyard.cleanup()
+        second.set_role(MASTER)
+        talk.check_servers()
+        first.steelyard.start_forwarder()
+        assert first.role() == BACKUP
+        second.wait_replicated(len(talk))
+        pair.swap(first)
+        talk.check_servers()
+
+
 def test_roles_swap_without_a_death(pair):
     first, second = pair.nodes[1], pair.nodes[2]
     with Conversations(pair) as talk:

@@ -113,8 +113,6 @@ void addresses_serve(struct sy_balance *b, bool serve)
 	uint32_t next = 0;
 	if (b->ctl->standby != serve)
 		return;
-	if (!serve)
-		source_release(b);
 	while (rte_hash_iterate(b->ctl->model->address, &key, &data, &next) >= 0) {
 		early_address_changed(b, key);
 		if (!serve)
@@ -123,8 +121,6 @@ void addresses_serve(struct sy_balance *b, bool serve)
 			sy_log(SY_LOG_ERROR, "balance", "%s", err.text);
 	}
 	b->ctl->standby = !serve;
-	if (serve)
-		source_divert(b);
 }
 
 /* Assigns each bucket of clients the local address with the highest hash of both (rendezvous

@@ -71,11 +71,11 @@ struct control_plane {
 	struct attacks *attacks;
 	struct watch *watch;
 	struct samples *samples; /* NULL: not requested yet */
-	bool owner;   /* this process, not a predecessor, owns store and state directory */
-	bool served;  /* the control socket has been opened */
-	bool standby; /* a peer serves: addresses and sources are left alone. addresses_serve() */
-	bool unsaved; /* the accepted configuration is newer than the last snapshot */
-	bool save_failed;                       /* the last attempt to save it failed */
+	bool owner;       /* this process, not a predecessor, owns store and state directory */
+	bool served;      /* the control socket has been opened */
+	bool standby;     /* a peer serves: addresses are left alone. addresses_serve() */
+	bool unsaved;     /* the accepted configuration is newer than the last snapshot */
+	bool save_failed; /* the last attempt to save it failed */
 	struct sy_error save_error;             /* the reason */
 	struct neighbour_found neighbour_found; /* the latest one */
 	bool hold;                              /* suspend snapshots */

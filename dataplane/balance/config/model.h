@@ -197,8 +197,8 @@ void address_drop(struct sy_balance *b, const struct sy_addr *addr);
 bool address_is_known(const struct sy_balance *b, const struct sy_addr *addr);
 /* Releases all addresses without references. */
 void address_collect(struct sy_balance *b);
-/* Claims all addresses and diverts all sources, or releases them: a peer serves, and this host
- * answers for none. */
+/* Claims all addresses, or releases them: a peer serves, and this host answers for none. Sources
+ * stay diverted: this host's kernel would route their packets untranslated. */
 void addresses_serve(struct sy_balance *b, bool serve);
 /* Are addresses claimed, now and when they are added? */
 static inline bool addresses_are_served(const struct sy_balance *b)
@@ -211,8 +211,6 @@ uint32_t source_refs(const struct model *m, const struct sy_source *source);
 /* source_divert() diverts packets of new sources from the kernel; source_collect() stops that for
  * sources without references. */
 void source_divert(struct sy_balance *b);
-/* Ends that for all sources, until source_divert(). */
-void source_release(struct sy_balance *b);
 void source_collect(struct sy_balance *b);
 /* Lists their addresses, maybe with duplicates; `include_unreferenced`: including those without
  * references. `entries` must have space for rte_hash_count(). Returns their number. */

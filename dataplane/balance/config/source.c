@@ -36,8 +36,6 @@ void source_divert(struct sy_balance *b)
 	const void *key;
 	void *data;
 	uint32_t next = 0;
-	if (b->ctl->standby)
-		return;
 	while (rte_hash_iterate(b->ctl->model->source, &key, &data, &next) >= 0) {
 		if (SOURCE_REFS(data) == 0 || (uintptr_t)data & SOURCE_DIVERTED)
 			continue;
@@ -47,20 +45,6 @@ void source_divert(struct sy_balance *b)
 		}
 		rte_hash_add_key_data(b->ctl->model->source, key,
 		                      (void *)((uintptr_t)data | SOURCE_DIVERTED));
-	}
-}
-
-void source_release(struct sy_balance *b)
-{
-	const void *key;
-	void *data;
-	uint32_t next = 0;
-	while (rte_hash_iterate(b->ctl->model->source, &key, &data, &next) >= 0) {
-		if (!((uintptr_t)data & SOURCE_DIVERTED))
-			continue;
-		sy_source_release(b->rt, key);
-		rte_hash_add_key_data(b->ctl->model->source, key,
-		                      (void *)((uintptr_t)data & ~SOURCE_DIVERTED));
 	}
 }
 

@@ -12,6 +12,7 @@
 #include "evict.h"
 #include "pressure.h"
 #include "snat.h"
+#include "synced.h"
 #include "tcp_state.h"
 
 #define POOL_ADDRESSES 4 /* addresses per search; together they get SESSION_PORT_PROBES probes */
@@ -207,7 +208,8 @@ uint32_t snat_create(struct sy_worker *w, struct sy_burst *burst, unsigned i, en
 	struct endpoint *e = &b->endpoint[server];
 	if (SY_READ(e->removed) || !endpoint_service(b, e))
 		return SESSION_NONE;
-	*reason = create_check(b, burst, i);
+	/* the master chooses pool ports: two nodes could choose the same one */
+	*reason = synced_is_backup(b) ? SY_DROP_BACKUP : create_check(b, burst, i);
 	if (*reason != SY_DROP_NONE)
 		return SESSION_NONE;
 	uint32_t record = create_pair(w, burst, i, rule, server, reason);

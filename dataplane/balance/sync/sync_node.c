@@ -585,6 +585,11 @@ void sync_node_set_role(struct sync_node *n, enum sync_role role)
 	__atomic_store_n(&n->self.role, (uint8_t)role, __ATOMIC_RELAXED);
 }
 
+enum sync_role sync_node_role(const struct sync_node *n)
+{
+	return (enum sync_role)__atomic_load_n(&n->self.role, __ATOMIC_RELAXED);
+}
+
 const struct sync_peer *sync_node_peer(const struct sync_node *n, uint8_t node)
 {
 	return &n->peer[node];

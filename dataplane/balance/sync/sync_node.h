@@ -100,6 +100,7 @@ void sync_node_ask_slot(struct sync_node *n, unsigned worker, unsigned slot, boo
 
 /* Worker 0 tells the peers. Control thread. */
 void sync_node_set_role(struct sync_node *n, enum sync_role role);
+enum sync_role sync_node_role(const struct sync_node *n);
 
 /* How far a slot's replicas are; for reports, which may be a moment late. */
 const struct sync_peer *sync_node_peer(const struct sync_node *n, uint8_t node);

@@ -22,6 +22,12 @@ static inline bool session_is_replica(const struct sy_balance *b, unsigned slot,
 	return SY_UNLIKELY(b->sync != NULL) && *session_mark_at(b, slot, record) & SYNC_OWNER;
 }
 
+/* Does a peer serve, and not this node? */
+static inline bool synced_is_backup(const struct sy_balance *b)
+{
+	return SY_UNLIKELY(b->sync != NULL) && sync_node_role(b->sync) != SYNC_ROLE_MASTER;
+}
+
 static inline void synced_poll_soon(struct sy_worker *w)
 {
 	struct balance_worker *bw = balance_worker_of(w);

@@ -419,6 +419,9 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "a packet from a NAT server and its service's port, without a session")                  \
 	X(SNAT_STRAY, "snat-stray",                                                                \
 	  "a packet to a pool address of SNAT, without a session of an inside host")               \
+	X(BACKUP, "backup",                                                                        \
+	  "a new connection of an inside host reached a backup: its gateway has to move with "     \
+	  "the role, as keepalived's virtual address does")                                        \
 	X(NO_POOL_PORT, "no-pool-port",                                                            \
 	  "all ports of the pool towards that destination are in use: add pool addresses")         \
 	X(NO_LOCAL_PORT, "no-local-port",                                                          \

@@ -368,5 +368,9 @@ void sy_checks_close(struct sy_checks *c);
 /* Detaches pinned links and removes claims and the nftables table. Calls report(text) for each
  * thing removed. Fails with -EBUSY while a forwarder runs. */
 int sy_kernel_cleanup(void (*report)(void *ctx, const char *text), void *ctx, struct sy_error *err);
+/* The same for a host whose addresses move to another node. XDP programs that steer sources stay,
+ * without addresses, and drop the sources' packets: the kernel would route them untranslated until
+ * all hosts send to the other node. */
+int sy_kernel_release(void (*report)(void *ctx, const char *text), void *ctx, struct sy_error *err);
 
 #endif
