@@ -11,7 +11,7 @@ OPTIONS    ?= /etc/default/steelyard-forwarder
 UNITDIR    ?= /usr/lib/systemd/system
 DESTDIR    ?=
 DEMO       ?= first_light
-DEMOS      := first_light attack controller limits modes priority restart shaping stack
+DEMOS      := first_light attack controller failover limits modes priority restart shaping stack
 JOBS       ?= $(shell nproc)
 
 BIN   := build/bin
@@ -42,6 +42,7 @@ help: ## list these commands
 	@echo; echo "  make demo DEMO=restart  thousands of connections through kill -9, restart and upgrade"
 	@echo "  make demo DEMO=attack   what clients notice of floods, flood by flood: a table"
 	@echo "  make demo DEMO=controller  a controller, three forwarders, requests, moves: a table"
+	@echo "  make demo DEMO=failover  a pair under load: nodes die, return, are upgraded: a table"
 	@echo "  make demo DEMO=limits   tenants held to their limits, live changes, a noisy client: a table"
 	@echo "  make demo DEMO=modes    every mode, family and protocol, one and two workers: a table"
 	@echo "  make demo DEMO=priority redis and lighttpd, hooks loaded and swapped live, latencies: a table"
@@ -115,7 +116,7 @@ $(error there is no demo $(DEMO): use DEMO=$(subst $() , or ,$(DEMOS)))
 endif
 endif
 demo: setup build ## run a demo, first_light by default; KEEP=1 keeps its lab
-	@.venv/bin/python -m tests.demo.$(DEMO) $(if $(KEEP),--keep)
+	@.venv/bin/python -m tests.demo.$(DEMO) $(if $(KEEP),--keep) $(DEMO_OPTIONS)
 
 demo-clean: ## remove labs of KEEP=1
 	@.venv/bin/python -c "from tests.lab import reap; reap.main()"

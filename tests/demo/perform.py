@@ -14,16 +14,21 @@ def perform(demo_class, title, about):
     """Returns the exit status: 0 if every claim of the demo was true.
 
     demo_class(lab) has run(), stop(), look_around() for lines of its own, and steelyard; NETWORK,
-    if present, has options of its lab. A demo that measures lists missed goals in `missed`."""
+    if present, has options of its lab. OPTIONS, if present, has numbers that the command line may
+    change, {name: (default, help)}; the class gets them. A demo that measures lists missed goals in
+    `missed`."""
     options = argparse.ArgumentParser(prog="make demo", description=about)
     options.add_argument("--keep", action="store_true", help="leave the lab up")
-    keep = options.parse_args().keep
+    for name, (number, text) in getattr(demo_class, "OPTIONS", {}).items():
+        options.add_argument(f"--{name}", type=int, default=number, metavar="N", help=text)
+    numbers = vars(options.parse_args())
+    keep = numbers.pop("keep")
     catch_signals()
     began = time.monotonic()
     say(paint(f"Steelyard · {title}", "bold"))
     try:
         with Lab(outlive=keep, **getattr(demo_class, "NETWORK", {})) as lab:
-            demo = demo_class(lab)
+            demo = demo_class(lab, **numbers)
             try:
                 demo.run()
             except (Failed, CommandFailed, Expired):

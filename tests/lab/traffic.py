@@ -18,13 +18,15 @@ def _on_vips(port):
 
 class Traffic:
     """HTTP connections, downloads and UDP flows of the client, half of each over IPv6; or those of
-    another host, to targets "ADDRESS:PORT" in rotation.
+    another host, to targets "ADDRESS:PORT" in rotation. `name` distinguishes several of a host.
 
     start() and step() return the events since the previous call, once every flow has had an answer
     to a request sent after the call. finish() also completes the downloads."""
 
-    def __init__(self, lab, http, downloads, udp, size_mb=3, host="client", web=(), dns=()):
-        self.lab, self.host = lab, host
+    def __init__(
+        self, lab, http, downloads, udp, size_mb=3, host="client", web=(), dns=(), name=""
+    ):
+        self.lab, self.host, self.name = lab, host, name or host
         self.targets = {"web": web or _on_vips(WEB), "dns": dns or _on_vips(DNS)}
         self.counts = {"http": http, "downloads": downloads, "udp": udp}
         self.size = ["-size", size_mb << 20]
@@ -46,11 +48,17 @@ class Traffic:
             argv += [f"-{name}", count]
         for name, targets in self.targets.items():
             argv += [f"-{name}", ",".join(targets)]
-        self.process = self.lab.start(self.host, f"traffic-{self.host}", argv, commanded=True)
+        self.process = self.lab.start(self.host, f"traffic-{self.name}", argv, commanded=True)
         return self._next("ready")
 
     def step(self):
+        self.begin_step()
+        return self.end_step()
+
+    def begin_step(self):
         self.process.write_line("step")
+
+    def end_step(self):
         return self._next("step")
 
     def finish(self):

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets of servers whose gateway is not, or no longer, the master."""
+"""A pair with keepalived under every failure; and packets of servers whose gateway is not, or no
+longer, the master."""
 
 import pytest
 
+from tests.demo.failover import Failover
 from tests.lab import Lab, wait_until
 from tests.lab.clients import HttpConnection, connect
 from tests.lab.mode_table import ROWS, ModeHosts, config
@@ -12,6 +14,17 @@ from tests.wire.pair import BACKUP, MASTER, start_nodes
 
 NAT = {row.client: row for row in ROWS if row.mode == "nat"}
 families = pytest.mark.parametrize("family", (4, 6))
+
+
+def test_no_failure_loses_a_connection():
+    """The small form of `make demo DEMO=failover`: each event once. The hosts may stall for longer
+    than the shipped interval between advertisements."""
+    with Lab(**Failover.NETWORK) as lab:
+        demo = Failover(lab, events=5, connections=24, seed=1, advert_s=1)
+        demo.start()
+        demo.survive_all()
+        demo.finish()
+        demo.stop()
 
 
 class Nodes:
