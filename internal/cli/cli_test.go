@@ -195,7 +195,7 @@ func fill(f *dptest.Forwarder) {
 		{Node: 2, Name: "lb2", Address: "10.9.0.2:8849", State: fpb.PeerState_PEER_STATE_ALIVE, Role: fpb.Role_ROLE_BACKUP, SilentMs: 120, RttUs: 214,
 			Slots: 256, Offered: 1200, Present: 1199, Waiting: 1, LagMs: 3, Copied: 40, Retransmitted: 2, Kept: 7, Verified: 256, Faults: 1}},
 		Refusals: []*fpb.Drop{{Name: "unknown-server", Help: "its server is not configured here", Packets: 4}, {Name: "table-full"}},
-		Drops:    []*fpb.Drop{{Name: "sync-forged", Help: "its seal is wrong", Packets: 5}, {Name: "sync-replayed"}},
+		Drops:    []*fpb.Drop{{Name: "sync-forged", Help: "its authentication tag is wrong", Packets: 5}, {Name: "sync-replayed"}},
 		Unsent:   1}
 	f.Slots = []*fpb.Slot{{Slot: 0, Worker: 0, Sessions: 4, Capacity: 4096, Packets: 99}, {Slot: 1, Worker: 1, Capacity: 4096}}
 }

@@ -100,7 +100,7 @@ static void report_replicas(const struct sync_node *n, uint8_t node, pb_peer *pb
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		const struct sync_replica *r = sync_node_replica(n, node, slot);
-		pb->kept += SY_READ(r->here.count);
+		pb->kept += SY_READ(r->stored.count);
 		pb->verified += SY_READ(r->verified);
 		pb->faults += SY_READ(r->mismatches);
 	}

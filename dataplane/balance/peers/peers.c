@@ -12,11 +12,11 @@
 #include "synced.h"
 #include "table_map.h"
 
-#define COPIES     700  /* sessions of copies that a worker sends in a millisecond, at most */
+#define COPIES     700  /* max sessions that a worker copies per millisecond */
 #define INBOX      1024 /* parts */
-#define INBOX_POLL 64   /* of them in one poll */
-#define CLAIM_STEP 4096 /* records that a worker looks at in one poll, to claim replicas */
-/* Between two reads of the socket by a worker that forwards packets, and does not sleep. */
+#define INBOX_POLL 64   /* max parts dequeued per poll */
+#define CLAIM_STEP 4096 /* records that a worker scans for replicas per poll */
+/* A worker that forwards packets, and does not sleep, reads its socket at this interval. */
 #define RECEIVE_NS UINT64_C(1000000)
 #define MARKS      ((size_t)SY_SLOTS * SESSION_RECORDS_MAX)
 
@@ -60,7 +60,7 @@ static void part_pass(void *context, unsigned worker, uint8_t node, const struct
 {
 	struct peers *p = context;
 	struct passed *m = malloc(sizeof(*m) + part->len);
-	if (!m) /* the peer sends it again */
+	if (!m) /* the peer retransmits it */
 		return;
 	m->part = *part;
 	m->node = node;
@@ -89,7 +89,8 @@ static bool inbox_poll(struct peers *p, struct sy_worker *w)
 
 /* ---- a worker's poll ------------------------------------------------------------------------- */
 
-/* A peer has become the master: what this backup has refused is that node's to serve. */
+/* When a peer has become the master, requests copies of slots with refused puts: this backup now
+ * stores sessions that it refused before as its own. */
 static void masters_follow(struct peers *p, struct sy_worker *w)
 {
 	struct peers_worker *pw = &p->worker[w->id];
@@ -100,7 +101,7 @@ static void masters_follow(struct peers *p, struct sy_worker *w)
 		                   SY_READ(sync_node_peer(p->node, node)->role) == SYNC_ROLE_MASTER)
 		        << node;
 	if (masters & ~pw->masters && pw->role == SYNC_ROLE_BACKUP)
-		sync_node_ask(p->node, w->id, true);
+		sync_node_request_copies(p->node, w->id, true);
 	pw->masters = masters;
 }
 
@@ -111,30 +112,31 @@ static void role_follow(struct peers *p, struct sy_worker *w)
 	if (pw->role != role) {
 		pw->role = role;
 		pw->claim_at = role == SYNC_ROLE_MASTER ? 0 : SY_SLOTS;
-		if (role == SYNC_ROLE_BACKUP) /* as master this node refused its peers' sessions */
-			sync_node_ask(p->node, w->id, false);
+		if (role == SYNC_ROLE_BACKUP) /* a master refuses its peers' puts */
+			sync_node_request_copies(p->node, w->id, false);
 	}
-	for (uint32_t looked = 0; looked < CLAIM_STEP && pw->claim_at < SY_SLOTS; pw->claim_at++) {
+	for (uint32_t scanned = 0; scanned < CLAIM_STEP && pw->claim_at < SY_SLOTS;
+	     pw->claim_at++) {
 		if (owner_of(p, pw->claim_at) != w->id)
 			continue;
 		peers_claim(w, pw->claim_at);
-		looked += 1 + p->b->table[pw->claim_at]->top;
+		scanned += 1 + p->b->table[pw->claim_at]->top;
 	}
 }
 
-/* Puts were refused because their server or local address was not configured here: now it may be.
- */
+/* After a change of own ids, requests copies of slots with refused puts: their servers or local
+ * addresses may be configured now. */
 static void names_follow(struct peers *p, struct sy_worker *w)
 {
 	struct peers_worker *pw = &p->worker[w->id];
 	const uint32_t resolved = __atomic_load_n(&p->names.resolved, __ATOMIC_ACQUIRE);
-	if (pw->names_seen == resolved)
+	if (pw->names_resolved == resolved)
 		return;
-	pw->names_seen = resolved;
-	sync_node_ask(p->node, w->id, true);
+	pw->names_resolved = resolved;
+	sync_node_request_copies(p->node, w->id, true);
 }
 
-/* Puts were refused because a table was full: now it has grown. */
+/* After a full table has grown, requests a copy of its slot if puts were refused. */
 static void tables_follow(struct peers *p, struct sy_worker *w)
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
@@ -142,7 +144,7 @@ static void tables_follow(struct peers *p, struct sy_worker *w)
 		    session_capacity(p->b->table[slot]) == p->full_at[slot])
 			continue;
 		p->full_at[slot] = 0;
-		sync_node_ask_slot(p->node, w->id, slot, true);
+		sync_node_request_copy(p->node, w->id, slot, true);
 	}
 }
 
@@ -228,11 +230,12 @@ void peers_set_role(struct sy_balance *b, enum sync_role role)
 	if (role == SY_READ(b->peers->role))
 		return;
 	sy_log(SY_LOG_INFO, "peers", "role: %s", role == SYNC_ROLE_MASTER ? "master" : "backup");
-	/* first: this process may be killed while it claims addresses */
+	/* Save first: this process may be killed while it claims addresses. */
 	int rc = role_file_save(b->options.state_directory, role == SYNC_ROLE_MASTER);
 	if (rc < 0)
 		sy_log(SY_LOG_ERROR, "peers",
-		       "the role cannot be saved in %s: %s; after a restart it is the former one",
+		       "the role cannot be saved in %s: %s; after a restart the former role "
+		       "applies",
 		       b->options.state_directory, strerror(-rc));
 	role_begin(b, role);
 	for (unsigned w = 0; w < b->workers; w++)
@@ -249,8 +252,8 @@ static uint32_t peers_mask(const struct sy_peers_options *o)
 	return mask;
 }
 
-/* Derives the key of identities from the slot key. Returns a hash of the latter, by which hellos
- * compare slot keys. */
+/* Derives the key of identities from the slot key. Returns a hash of the slot key for hellos, which
+ * compare it. */
 static uint64_t key_derive(struct peers *p)
 {
 	const struct sy_slot_key *key = session_store_slot_key(p->b->ctl->store);
@@ -261,7 +264,7 @@ static uint64_t key_derive(struct peers *p)
 	return sy_hash_mix(h, UINT64_C(0x94d049bb133111eb));
 }
 
-/* The public header does not include the protocol's. */
+/* The public header cannot include the protocol's headers. */
 _Static_assert(sizeof(((struct sy_peers_options *)0)->secret) ==
                                sizeof(((struct sync_node_options *)0)->secret) &&
                        offsetof(struct sy_peers_secret, bytes) ==
@@ -331,7 +334,7 @@ int peers_create(struct sy_balance *b, struct sy_error *err)
 		return sy_fail(err, ENOMEM, "no memory for session synchronisation");
 	}
 	b->sync = p->node;
-	b->ctl->standby = true; /* until it is the master */
+	b->ctl->standby = true; /* until this node becomes the master */
 	role_resume(b);
 	return 0;
 }
@@ -368,7 +371,8 @@ void peers_close(struct sy_balance *b)
 		peers_sockets_close(b->peers);
 }
 
-/* Its peer has served them meanwhile: the sums say which it still has. */
+/* Turns adopted sessions into replicas of the only peer: it may have served them meanwhile, and the
+ * sums show which it still has. */
 void peers_adopted(struct sy_balance *b)
 {
 	const uint32_t mask = b->peers ? peers_mask(&b->peers->options) : 0;

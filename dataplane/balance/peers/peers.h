@@ -9,8 +9,8 @@
  *                                   ▼
  *                              UDP sockets, one for each worker
  *
- *   peers_source.c, peers_sink.c   between entries and session tables
- *   peers_names.c                  ids by meaning
+ *   peers_source.c, peers_sink.c   serialise sessions; apply entries to session tables
+ *   peers_names.c                  translates server and address ids between nodes
  *   peers.c                        a worker's poll, parts for other workers, the role
  *   peers_socket.c                 the sockets
  */
@@ -29,7 +29,7 @@ struct rte_ring;
 	X(LOCAL, "unknown-local", "its local address is not configured here")                      \
 	X(FULL, "table-full", "the session tables are full")                                       \
 	X(OWN, "served-here", "this node serves a session with the same tuple")                    \
-	X(ODD, "malformed", "it cannot be a session of its server")
+	X(MALFORMED, "malformed", "it cannot be a session of its server")
 
 enum peers_refusal {
 #define X(id, name, help) PEERS_REFUSED_##id,
@@ -41,16 +41,16 @@ enum peers_refusal {
 const char *peers_refusal_name(enum peers_refusal reason);
 const char *peers_refusal_help(enum peers_refusal reason);
 
-/* A worker's share. Writer: that worker; readers of `refused`: relaxed. */
+/* State of one worker. Writer: that worker; readers of `refused`: relaxed. */
 struct peers_worker {
 	struct rte_ring *inbox; /* parts of its slots that other workers have received */
 	int fd;
-	uint8_t role;        /* the last one that it has seen */
-	uint32_t masters;    /* likewise: the peers that are masters, a bit by node number */
-	uint16_t claim_at;   /* the next slot to claim; SY_SLOTS: all are */
-	uint32_t names_seen; /* struct peers.resolved, as of the last request for copies */
-	uint64_t
-	        receive_ns; /* the next read of the socket, unless it becomes readable in a sleep */
+	uint8_t role;            /* struct peers.role at the last poll */
+	uint32_t masters;        /* bitmap of the peers that were masters at the last poll */
+	uint16_t claim_at;       /* the next slot to claim; SY_SLOTS: all are claimed */
+	uint32_t names_resolved; /* struct peers.resolved, as of the last request for copies */
+	uint64_t receive_ns;     /* time of the next read of the socket, unless a sleep finds it
+	                            readable */
 	uint64_t refused[PEERS_REFUSAL_COUNT];
 	uint64_t unsent; /* datagrams that the kernel did not accept */
 } __attribute__((aligned(SY_CACHE_LINE)));
@@ -59,10 +59,10 @@ struct peers {
 	struct sy_balance *b;
 	struct sync_node *node;
 	struct sy_peers_options options;
-	struct sy_hash_key key; /* of identities: all nodes of a cluster have it */
+	struct sy_hash_key key; /* of identities: the same on all nodes of a cluster */
 	struct names names;
-	/* By slot: the capacity at which puts were refused for lack of space; 0: none were. Writer
-	 * and reader: the slot's owner */
+	/* By slot: the capacity of the table when it was too full for a put; 0: it was not. Writer
+	 * and reader: the slot's worker */
 	uint32_t full_at[SY_SLOTS];
 	uint8_t role; /* enum sync_role. Writer: control thread; readers: relaxed */
 	struct peers_worker worker[SY_MAX_WORKERS];
@@ -71,32 +71,34 @@ struct peers {
 /* Creates b->peers and b->sync, if peers are configured; before workers run. */
 int peers_create(struct sy_balance *b, struct sy_error *err);
 void peers_destroy(struct sy_balance *b);
-/* Binds the sockets: once no other process of this node has them, before workers run. */
+/* Binds the sockets: after a predecessor has closed them, before workers run. */
 int peers_open(struct sy_balance *b, struct sy_error *err);
 void peers_close(struct sy_balance *b);
-/* The state directory is this process's: the role may have changed since peers_create(). */
+/* Call when this process has locked the state directory: loads the role again, which a predecessor
+ * may have changed since peers_create(). */
 void peers_acquired(struct sy_balance *b);
-/* Does this node keep sessions for its peers, and not serve? */
+/* Returns true if this node serves no sessions, and keeps replicas for its peers. */
 bool peers_is_standby(const struct sy_balance *b);
-/* Sessions of an earlier process were adopted: a standby keeps them as replicas. */
+/* Call after sessions were adopted: a standby keeps them as replicas. */
 void peers_adopted(struct sy_balance *b);
 /* Called by the control thread every RETIRE_PERIOD_MS. */
 void peers_tick(struct sy_balance *b);
 
 /* Called by a worker in each poll. Returns true if there was work. */
 bool peers_poll(struct sy_worker *w);
-/* When peers_poll() has work at the latest. */
+/* Returns the latest time of the next peers_poll(). */
 uint64_t peers_wake_ns(const struct sy_worker *w);
 bool peers_is_idle(const struct sy_worker *w);
 
-/* Control thread. A master serves the sessions that it has; a backup keeps them for its peer. */
+/* Called by the control thread. A master serves its sessions and replicas; a backup keeps both for
+ * its peer. */
 void peers_set_role(struct sy_balance *b, enum sync_role role);
 
 /* ---- peers_source.c -------------------------------------------------------------------------- */
 
 struct sync_source peers_source(struct peers *p);
-/* The hash of a session's identity, which all nodes compute alike: from its server's meaning, the
- * meaning of its local address (NULL: it has none), and its records. */
+/* Returns the hash of a session's identity, the same on all nodes: of its server's meaning, its
+ * local address (NULL: none), and its records. */
 uint64_t peers_identity(const struct peers *p, const struct names_server *server,
                         const struct sy_addr *local, const struct session hot[2],
                         const struct session_cold *cold);

@@ -46,7 +46,8 @@ struct names_server names_of(const struct endpoint *e)
 	};
 }
 
-/* usable: not of a removed server. Its id keeps its meaning until its last session has ended. */
+/* Stores the meaning of an own id. usable: fail for removed servers, whose ids keep their meaning
+ * until the last session has ended. */
 static bool own_server(const struct names *n, uint32_t id, bool usable, struct names_server *out)
 {
 	struct session_server_name name;
@@ -105,7 +106,7 @@ void names_tick(struct sy_balance *b, struct names *n)
 	if (n->table && version == n->table_version)
 		return;
 	struct names_table *t = table_build(n), *old = (void *)(uintptr_t)n->table;
-	if (!t) /* the next tick tries again */
+	if (!t) /* the next tick retries */
 		return;
 	SY_RCU_PUBLISH(n->table, t);
 	n->table_version = version;
@@ -183,7 +184,7 @@ uint16_t names_meaning(const struct names_server *server, const struct sy_addr *
 
 /* ---- polls of worker 0 ----------------------------------------------------------------------- */
 
-/* 0: the id is not in use. */
+/* Returns a hash of the meaning of an own record; 0: the id is not in use. */
 static uint32_t meaning_hash(const struct names *n, uint32_t record)
 {
 	struct names_server name = {0};
@@ -312,10 +313,10 @@ static void peer_forget(struct names_peer *p, uint32_t record)
 	__atomic_store_n(&p->flags[record], 0, __ATOMIC_RELEASE);
 }
 
-static void peer_learn(struct names *n, struct names_peer *p, uint32_t record,
+static void peer_store(struct names *n, struct names_peer *p, uint32_t record,
                        const struct name_entry *e)
 {
-	/* other workers may read it: not while it changes */
+	/* clear the flag first: other workers read the meaning while it is set */
 	__atomic_store_n(&p->own[record], NAMES_NONE, __ATOMIC_RELAXED);
 	__atomic_store_n(&p->flags[record], p->flags[record] & (uint8_t)~NAMES_KNOWN,
 	                 __ATOMIC_RELEASE);
@@ -345,7 +346,7 @@ enum sync_result names_apply(struct names *n, unsigned node, const uint8_t *entr
 		/* NEW: it was not in the sum */
 		return !before ? SYNC_MISSING : before & NAMES_COUNTED ? SYNC_DONE : SYNC_NEW;
 	}
-	peer_learn(n, p, record, &e);
+	peer_store(n, p, record, &e);
 	return before & NAMES_COUNTED ? SYNC_DONE : SYNC_NEW;
 }
 

@@ -2,11 +2,11 @@
 /*
  * The session tables as a struct sync_sink: stores peers' sessions as replicas.
  *
- *   find it     by the tuple that identifies it
- *   a put       its own record is updated; others with its tuples end; otherwise a new one
- *   served here the master's own session stays; a backup's gives way to its peer's
+ *   look up     the record with the session's identity or one of its tuples
+ *   put         update the session's record; or end other sessions with its tuples, and insert it
+ *   conflict    with a session served here: a master keeps its own, a backup transfers it
  *
- * Called by the slot's owner.
+ * Called by the slot's worker.
  */
 #include "peers.h"
 
@@ -25,7 +25,7 @@ struct incoming {
 	struct session_table *t;
 	unsigned node;
 	struct sync_session in;         /* with own ids, from translate() on */
-	struct sy_tuple client, server; /* as they arrive here; server.proto 0: it is one-way */
+	struct sy_tuple client, server; /* of arriving packets; server.proto 0: one-way session */
 };
 
 static enum sync_result refuse(const struct incoming *i, enum peers_refusal reason)
@@ -41,7 +41,8 @@ static bool is_master(const struct peers *p)
 
 /* ---- ids, tuples ----------------------------------------------------------------------------- */
 
-/* Do own ids mean the same? One may have been assigned again since it was translated. */
+/* Returns true if own ids still have these meanings: they may have been reassigned since they were
+ * translated. */
 static bool own_ids_fit(const struct sy_balance *b, const struct names_server *name,
                         const struct sy_addr *addr, uint32_t own, uint32_t local)
 {
@@ -53,8 +54,8 @@ static bool own_ids_fit(const struct sy_balance *b, const struct names_server *n
 	return !addr || local == NAMES_NONE || sy_addr_equal(addr, &b->local[local]);
 }
 
-/* Sets *hash. Returns LATER if the sender's ids have no meaning yet, or another one by now; DONE:
- * *own and *local are own ids, or NAMES_NONE. */
+/* Translates the sender's ids to *own and *local (NAMES_NONE: no own id), and sets *hash. Returns
+ * DONE; or LATER if an id has no meaning yet, or another one than the entry's. */
 static enum sync_result translate(struct incoming *i, uint32_t *own, uint32_t *local,
                                   uint64_t *hash)
 {
@@ -97,7 +98,7 @@ static uint32_t tuple_find(const struct incoming *i, const struct sy_tuple *tupl
 	return record != SESSION_NONE && found == side ? record : SESSION_NONE;
 }
 
-/* The record with the session's identity. */
+/* Returns the record with the session's identity. */
 static uint32_t identity_find(const struct incoming *i)
 {
 	const bool by_local = peers_is_by_local(i->p->b->endpoint[i->in.hot[0].server].mode);
@@ -105,7 +106,7 @@ static uint32_t identity_find(const struct incoming *i)
 	                : tuple_find(i, &i->client, SESSION_CLIENT);
 }
 
-/* Its mark; *record: identity_find(). NULL: no record has it. */
+/* Returns that record's mark, and stores the record; NULL: none. */
 static uint8_t *identity_mark(const struct incoming *i, uint32_t *record)
 {
 	*record = identity_find(i);
@@ -114,7 +115,7 @@ static uint8_t *identity_mark(const struct incoming *i, uint32_t *record)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-/* The flags of a session that goes on under this node's own watch for losses. */
+/* Keeps SESSION_WATCHED as this node has it: each node measures losses by itself. */
 static void flags_set(struct session *s, uint8_t flags, uint8_t proto)
 {
 	const uint8_t watched = proto == SY_PROTO_TCP ? s->flags & SESSION_WATCHED : 0;
@@ -163,7 +164,7 @@ static void session_set_delta(const struct incoming *i, struct session *s)
 	}
 }
 
-/* Adds a session that no record has. */
+/* Inserts a new record. */
 static uint32_t session_add(struct incoming *i)
 {
 	struct sy_balance *b = i->p->b;
@@ -186,7 +187,7 @@ static uint32_t session_add(struct incoming *i)
 		return record;
 	if (session_state_is_embryonic(s->state))
 		pressure_begin(i->w, i->t, record);
-	/* as for adopted sessions: `created` would show all of them as new */
+	/* As for adopted sessions: by `created` all of them would look new. */
 	SY_COUNT(bw->share[s->server].traffic.ended, UINT64_MAX);
 	load_acquire(&b->server_active[s->server], UINT32_MAX);
 	if (service != SERVICE_NONE)
@@ -198,7 +199,8 @@ static uint32_t session_add(struct incoming *i)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* The replica is counted in the sum of its node from now on. Was it before? */
+/* Sets SYNC_KEPT. Returns DONE if the sum of the replica's node counted it already, otherwise NEW.
+ */
 static enum sync_result mark_keep(uint8_t *mark)
 {
 	const bool kept = *mark & SYNC_KEPT;
@@ -206,8 +208,8 @@ static enum sync_result mark_keep(uint8_t *mark)
 	return kept ? SYNC_DONE : SYNC_NEW;
 }
 
-/* This node is the master and serves the session. Where its peer has seen a later packet, both were
- * masters for a while: the later state counts. */
+/* Keeps a session that this master serves. If the peer received a later packet of it, both were
+ * masters for a while: adopt the later state. */
 static void session_defend(struct incoming *i, uint32_t record)
 {
 	const uint16_t now = (uint16_t)balance_seconds(i->w);
@@ -225,7 +227,7 @@ static enum sync_result session_delete(struct incoming *i)
 		return SYNC_MISSING;
 	const bool kept = *mark & SYNC_KEPT;
 	*mark &= (uint8_t)~SYNC_KEPT; /* the caller updates the sum */
-	if (i->in.given) { /* each node has given it to the other one: this one takes it back */
+	if (i->in.transferred) {      /* both transferred it to each other: serve it again */
 		*mark = 0;
 		synced_change(i->w, i->t->slot, record);
 	} else {
@@ -234,14 +236,14 @@ static enum sync_result session_delete(struct incoming *i)
 	return kept ? SYNC_DONE : SYNC_NEW;
 }
 
-/* Sessions of one packet are not replicated, and the index has them elsewhere. */
+/* One-packet sessions are not replicated: their index hashes differ. */
 static bool is_one_packet(const struct incoming *i)
 {
 	return i->p->b->endpoint[i->in.hot[0].server].proto == SY_PROTO_UDP &&
 	       i->in.hot[0].flags & SESSION_ONE_PACKET;
 }
 
-/* Can the session have this state? */
+/* Returns true if a session of this kind can have the entry's state. */
 static bool change_fits(const struct incoming *i, uint32_t record)
 {
 	const struct session *s = session_at(i->t, record);
@@ -260,7 +262,7 @@ static enum sync_result session_change(struct incoming *i)
 	if (!mark)
 		return SYNC_MISSING;
 	if (!change_fits(i, record)) {
-		refuse(i, PEERS_REFUSED_ODD);
+		refuse(i, PEERS_REFUSED_MALFORMED);
 		return SYNC_MISSING;
 	}
 	if ((*mark & SYNC_OWNER) == i->node) {
@@ -272,25 +274,25 @@ static enum sync_result session_change(struct incoming *i)
 	return SYNC_MISSING;
 }
 
-/* Does this node give its own session to the sender? Of two backups, the one with the lower number
- * keeps sessions that both have. */
-static bool gives(const struct incoming *i)
+/* Returns true if this node transfers its own session to the sender. Of two backups that both have
+ * a session, the one with the lower number keeps it. */
+static bool is_transferred(const struct incoming *i)
 {
 	return !is_master(i->p) && (i->in.from_master || i->node < i->p->options.node);
 }
 
-/* Ends another session that has one of the tuples. Returns false if it stays. */
+/* Ends another session that has one of the tuples. Returns false if this node keeps it. */
 static bool rival_end(struct incoming *i, uint32_t record)
 {
 	if (record == SESSION_NONE)
 		return true;
-	if (!session_is_replica(i->p->b, i->t->slot, record) && !gives(i))
+	if (!session_is_replica(i->p->b, i->t->slot, record) && !is_transferred(i))
 		return false;
 	session_end(i->w, i->t, record);
 	return true;
 }
 
-/* Is it the same session, and not an earlier one of the same tuples? */
+/* Returns true if the record is the same session, not an earlier one with the same tuples. */
 static bool is_same(const struct incoming *i, uint32_t record)
 {
 	const struct session *s = session_at(i->t, record), *in = i->in.hot;
@@ -311,13 +313,13 @@ static enum sync_result put_checked(struct incoming *i)
 	uint32_t record = by_client;
 	if (by_client != SESSION_NONE && by_client == by_server && is_same(i, record)) {
 		uint8_t *mark = session_mark_at(b, slot, record);
-		if (!(*mark & SYNC_OWNER) && !gives(i)) {
+		if (!(*mark & SYNC_OWNER) && !is_transferred(i)) {
 			if (is_master(i->p))
 				session_defend(i, record);
 			return refuse(i, PEERS_REFUSED_OWN);
 		}
 		if ((*mark & SYNC_OWNER) != i->node)
-			sync_node_give(b->sync, slot, record, (uint8_t)i->node);
+			sync_node_transfer(b->sync, slot, record, (uint8_t)i->node);
 		session_update(i, record);
 		return mark_keep(mark);
 	}
@@ -327,12 +329,12 @@ static enum sync_result put_checked(struct incoming *i)
 	if (record == SESSION_NONE) {
 		i->p->full_at[slot] = session_capacity(i->t);
 		__atomic_store_n(&i->t->refused, i->t->refused + 1,
-		                 __ATOMIC_RELAXED); /* it grows */
+		                 __ATOMIC_RELAXED); /* makes the table grow */
 		return refuse(i, PEERS_REFUSED_FULL);
 	}
-	if (is_master(i->p)) { /* a backup has begun it, or this node has lost it: it serves it */
+	if (is_master(i->p)) { /* serve it: a backup began it, or this node has lost it */
 		synced_change(i->w, slot, record);
-		return SYNC_REFUSED; /* as its sender's replica */
+		return SYNC_REFUSED; /* not stored as a replica */
 	}
 	*session_mark_at(b, slot, record) = (uint8_t)(i->node | SYNC_KEPT);
 	return SYNC_NEW;
@@ -347,7 +349,7 @@ static enum sync_result session_put(struct incoming *i)
 	if (is_one_packet(i) || !session_fits(b, s, i->in.cold) ||
 	    sy_slot_of(&s->client, s->client_port) != i->t->slot ||
 	    (i->server.proto && sy_slot_of(&i->server.dst, i->server.dport) != i->t->slot))
-		return refuse(i, PEERS_REFUSED_ODD);
+		return refuse(i, PEERS_REFUSED_MALFORMED);
 	if (SY_READ(e->removed) || !endpoint_service(b, e))
 		return refuse(i, PEERS_REFUSED_SERVER);
 	if (s->local != LOCAL_NONE && SY_READ(b->local_removed[s->local]))
@@ -394,8 +396,8 @@ static enum sync_result sink_apply(void *context, unsigned node, unsigned slot,
 	        .p = p, .w = peers_worker_of(p, slot), .t = p->b->table[slot], .node = node};
 	const enum sync_result result = session_apply(&i, entry, hash);
 	if (result == SYNC_INVALID)
-		refuse(&i, PEERS_REFUSED_ODD);
-	/* a put of a session that the log has put before: it is counted */
+		refuse(&i, PEERS_REFUSED_MALFORMED);
+	/* A repeated put that is refused again: it is in the sum of refused ones already. */
 	return result == SYNC_REFUSED && i.in.known ? SYNC_MISSING : result;
 }
 
@@ -453,7 +455,8 @@ struct sync_sum peers_stored(void *peers, uint8_t node, unsigned slot)
 	return sum;
 }
 
-/* Their last use is now: no session that lives expires early. */
+/* Turns all replicas of the slot into own sessions. Sets their last use to now, so that none
+ * expires early. */
 void peers_claim(struct sy_worker *w, unsigned slot)
 {
 	struct sy_balance *b = w->app;

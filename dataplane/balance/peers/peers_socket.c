@@ -12,8 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define RECEIVE_MOST 64        /* datagrams in one poll */
-#define BUFFER       (4 << 20) /* bytes: copies come in bursts */
+#define RECEIVE_MAX 64        /* datagrams in one poll */
+#define BUFFER      (4 << 20) /* bytes: copies come in bursts */
 
 union address {
 	struct sockaddr any;
@@ -36,7 +36,7 @@ static socklen_t address_fill(union address *out, const struct sy_addr *addr, ui
 	return sizeof(out->v6);
 }
 
-/* Of the group, which has its sockets in the order in which they were bound. */
+/* Attaches the selection to the SO_REUSEPORT group, whose sockets are in the order of bind(). */
 static int select_by_worker(int fd, unsigned workers)
 {
 	struct sock_filter code[] = {
@@ -59,7 +59,7 @@ static int socket_open(struct peers *p, unsigned worker, struct sy_error *err)
 	p->worker[worker].fd = fd;
 	if (fd < 0)
 		return sy_fail(err, errno, "peers: no socket: %s", strerror(errno));
-	/* Larger than the host's limit, where this process may; else up to the limit. */
+	/* SO_RCVBUFFORCE exceeds the host's limit, but needs CAP_NET_ADMIN. */
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof(buffer)) < 0)
 		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer));
 	if (own.any.sa_family == AF_INET6)
@@ -96,8 +96,8 @@ void peers_sockets_close(struct peers *p)
 	}
 }
 
-/* Does it come from the address of the node that it names? Checked before its seal, which costs
- * more. Ports may be translated. */
+/* Returns true if the datagram's source address is that of the node in its header. Costs less than
+ * the check of its tag. Ports may be translated. */
 static bool sender_fits(const struct peers *p, const uint8_t *datagram, size_t len,
                         const union address *from)
 {
@@ -114,13 +114,13 @@ static bool sender_fits(const struct peers *p, const uint8_t *datagram, size_t l
 
 bool peers_receive(struct peers *p, struct sy_worker *w, bool *more)
 {
-	uint8_t datagram[SYNC_DATAGRAM + 1]; /* a longer one is cut, and refused by its length */
+	uint8_t datagram[SYNC_DATAGRAM + 1]; /* truncates longer ones, whose tag is then wrong */
 	const int fd = p->worker[w->id].fd;
 	union address from;
 	unsigned n = 0;
 	if (fd < 0)
 		return false;
-	for (; n < RECEIVE_MOST; n++) {
+	for (; n < RECEIVE_MAX; n++) {
 		socklen_t size = sizeof(from);
 		const ssize_t len = recvfrom(fd, datagram, sizeof(datagram), 0, &from.any, &size);
 		if (len < 0)
@@ -130,11 +130,11 @@ bool peers_receive(struct peers *p, struct sy_worker *w, bool *more)
 		else
 			sync_lane_drop(p->node, w->id, SYNC_DROP_UNKNOWN_SENDER);
 	}
-	*more |= n == RECEIVE_MOST;
+	*more |= n == RECEIVE_MAX;
 	return n > 0;
 }
 
-/* What the kernel does not accept now is lost, as on the way: it is sent again. */
+/* Counts datagrams that the kernel does not accept: they are retransmitted like lost ones. */
 void peers_send(void *peers, unsigned worker, uint8_t node, const uint8_t *bytes, size_t len)
 {
 	struct peers *p = peers;

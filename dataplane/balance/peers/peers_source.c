@@ -37,7 +37,7 @@ uint64_t peers_identity(const struct peers *p, const struct names_server *server
 	}
 	t.dst = server->vip;
 	t.dport = server->vport && !server->last_port ? server->vport : cold->vport;
-	/* the client may have had another server by this tuple */
+	/* include the server: the client may have reused the tuple with another one */
 	return sy_hash_mix(sy_hash_tuple(&p->key, &t) ^ server->addr.d[0],
 	                   server->addr.d[1] ^ p->key.k[0]);
 }
@@ -57,8 +57,9 @@ uint64_t peers_identity_at(const struct peers *p, unsigned slot, uint32_t record
 
 /* ---- description ----------------------------------------------------------------------------- */
 
-/* Does the peer keep this session? Answers of a one-way service are not visible: there a UDP client
- * that goes on sending counts. now: of balance_seconds(). */
+/* Returns true if the session is to be replicated now. Answers of a one-way service are not
+ * visible: there a UDP session is replicated once its client has sent repeatedly. now: of
+ * balance_seconds(). */
 static bool is_due(const struct service *service, const struct session *s,
                    const struct session_cold *cold, uint32_t now, bool known)
 {
@@ -80,7 +81,7 @@ static bool is_due(const struct service *service, const struct session *s,
 	       (service->one_way && s->state == SESSION_UDP_ONE_WAY && pressure_talks(s, cold));
 }
 
-/* Stores the hash of its identity, too. */
+/* Fills *out from the record, and stores the hash of the session's identity. */
 static void describe(const struct peers *p, unsigned slot, uint32_t record,
                      struct sync_session *out, uint64_t *hash)
 {
@@ -130,7 +131,7 @@ static bool source_describe(void *context, unsigned slot, uint32_t record, bool 
 	return true;
 }
 
-static void source_describe_end(void *context, unsigned slot, uint32_t record, bool given,
+static void source_describe_end(void *context, unsigned slot, uint32_t record, bool transferred,
                                 uint8_t entry[static SYNC_ENTRY], uint64_t *hash)
 {
 	struct peers *p = context;
@@ -140,7 +141,7 @@ static void source_describe_end(void *context, unsigned slot, uint32_t record, b
 		return;
 	}
 	describe(p, slot, record, &session, hash);
-	session.given = given;
+	session.transferred = transferred;
 	sync_session_write(&session, SYNC_DELETE,
 	                   peers_is_by_local(p->b->endpoint[session.hot[0].server].mode), entry);
 }
@@ -155,7 +156,7 @@ static uint32_t source_next(void *context, unsigned slot, uint32_t record)
 static uint8_t *source_marks(void *context, unsigned slot, uint8_t peer, uint32_t *count)
 {
 	struct peers *p = context;
-	/* above the table's top no record was ever used */
+	/* records from the table's top on were never used */
 	*count = slot == SYNC_DICTIONARY ? p->names.count : p->b->table[slot]->top;
 	return slot == SYNC_DICTIONARY ? p->names.peer[peer]->mark : session_mark_at(p->b, slot, 0);
 }

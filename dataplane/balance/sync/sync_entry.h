@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Kinds of entries of a slot's log. sync_session.h has what a put, a change and a deletion say
- * about a session.
+ * Kinds of entries of a slot's log. sync_session.h has the contents of puts, changes and deletions
+ * of sessions.
  */
 #ifndef SYNC_ENTRY_H
 #define SYNC_ENTRY_H
@@ -11,15 +11,15 @@
 #define SYNC_ENTRY 120 /* bytes of the longest one */
 
 enum sync_entry_kind {
-	SYNC_PUT = 1,    /* an object: its identity and its state */
-	SYNC_CHANGE,     /* its identity, and the state that changes; it was put before */
-	SYNC_DELETE,     /* its identity */
-	SYNC_COPY_BEGIN, /* all objects of this slot follow, among other entries */
-	SYNC_COPY_END,   /* those of the sender that were not put since then do not exist */
+	SYNC_PUT = 1,    /* identity and full state of an object: a session or a dictionary entry */
+	SYNC_CHANGE,     /* identity and new state of an object that was put before */
+	SYNC_DELETE,     /* identity of a removed object */
+	SYNC_COPY_BEGIN, /* a copy begins: the sender puts all its objects of the slot */
+	SYNC_COPY_END,   /* the receiver removes the sender's objects that the copy did not put */
 	SYNC_SUM,        /* struct sync_sum_entry */
 };
 
-/* What the receiver has after all entries before this one, if it has everything. */
+/* Digest of the objects that the log has put and not deleted. */
 struct sync_sum {
 	uint64_t hash; /* of identities, their keyed hashes added modulo 2^64 */
 	uint32_t count;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What sync_node.c stores. */
+/* The state of a sync_node: per worker (lane), per slot and per peer. */
 #ifndef SYNC_LANE_H
 #define SYNC_LANE_H
 
@@ -8,11 +8,12 @@
 #define SYNC_MS     UINT64_C(1000000)
 #define SYNC_SUM_NS UINT64_C(1000000000) /* between two sums of a slot */
 #define SYNC_ALL_NS UINT64_C(10000000)   /* between visits of slots that have nothing to send */
-/* A log of which a live peer applies nothing after so many time-outs begins anew, with a copy: ids
- * in its entries may have lost their meaning. */
+/* After so many time-outs without an acknowledgement from a live peer, the log restarts with a
+ * copy: the ids in its entries may have been reassigned. */
 #define SYNC_STUCK 10
 
-/* Ciphers of a peer's datagrams: of its accepted incarnation, and of another one's hellos. */
+/* Ciphers of a peer's datagrams. [0]: of its accepted incarnation; [1]: of another incarnation,
+ * whose hellos may be accepted. */
 struct sync_opened {
 	struct sync_cipher *cipher[2];
 	uint64_t incarnation[2];
@@ -20,23 +21,23 @@ struct sync_opened {
 	struct sync_replay replay[2][SYNC_WORKERS]; /* by sending worker */
 };
 
-/* Answers to a peer's parts: a bit by slot. */
+/* Answers that are due to a peer: bitmaps by slot. */
 struct sync_answers {
 	uint64_t applied[SYNC_SLOTS / 64 + 1], gap[SYNC_SLOTS / 64 + 1], copy[SYNC_SLOTS / 64 + 1];
 };
 
 struct sync_lane {
-	struct sync_cipher *cipher; /* of what this worker sends */
-	uint64_t counter;           /* its datagrams */
-	uint64_t polled_ns;         /* the last poll */
-	uint64_t all_ns;            /* the last visit of all slots */
-	/* Slots with changes, or entries that are not acknowledged. */
+	struct sync_cipher *cipher; /* of the datagrams that this worker sends */
+	uint64_t counter;           /* datagrams sent */
+	uint64_t polled_ns;         /* time of the last poll */
+	uint64_t all_ns;            /* time of the last poll of all slots */
+	/* Bitmap of slots with changes or unacknowledged entries. */
 	uint64_t due[SY_SLOTS / 64];
-	uint64_t derived_ns;  /* the last key of an incarnation that was not accepted */
-	uint32_t answers_due; /* a bit by node */
-	unsigned first_slot;  /* of the next poll: copies are bounded, and slots rotate */
+	uint64_t derived_ns;  /* when the last key of an unaccepted incarnation was derived */
+	uint32_t answers_due; /* bitmap of nodes */
+	unsigned first_slot;  /* the next poll begins here: slots share the bounded copies */
 	struct sync_answers answers[SYNC_NODES];
-	struct sync_opened *opened[SYNC_NODES]; /* NULL: it is no peer */
+	struct sync_opened *opened[SYNC_NODES]; /* NULL: not a peer */
 	uint64_t drop[SYNC_DROP_COUNT];         /* readers: relaxed */
 } __attribute__((aligned(SY_CACHE_LINE)));
 
@@ -56,7 +57,7 @@ struct sync_node {
 	uint64_t targets_ns;
 	struct sync_assignment assigned[SY_SLOTS], dictionary_assigned[SYNC_NODES];
 	struct sync_log log[SY_SLOTS], dictionary[SYNC_NODES];
-	struct sync_replica *replica[SYNC_NODES]; /* [SYNC_SLOTS]; NULL: it is no peer */
+	struct sync_replica *replica[SYNC_NODES]; /* [SYNC_SLOTS]; NULL: not a peer */
 	struct sync_lane lane[SYNC_WORKERS];
 };
 

@@ -2,7 +2,8 @@
 #include "sync_log.h"
 
 #define SCAN_STEP 4096 /* marks in one call */
-#define DELETIONS 1024 /* bytes of the window for deletions alone: they cannot wait elsewhere */
+#define DELETIONS 1024 /* bytes of the window for deletions alone: a scan cannot find them later   \
+	                */
 
 static uint8_t *log_marks(const struct sync_log *log, const struct sync_source *source,
                           uint32_t *count)
@@ -61,12 +62,12 @@ void sync_log_change(struct sync_log *log, const struct sync_source *source, uin
 /* If the window has no space, a full copy follows: the receiver removes what the copy does not put.
  */
 static void deletion_enter(struct sync_log *log, const struct sync_source *source, uint8_t *mark,
-                           uint32_t record, bool given)
+                           uint32_t record, bool transferred)
 {
 	uint8_t entry[SYNC_ENTRY];
 	uint64_t hash;
 
-	source->describe_end(source->context, log->slot, record, given, entry, &hash);
+	source->describe_end(source->context, log->slot, record, transferred, entry, &hash);
 	sync_sum_subtract(&log->sum, hash);
 	*mark &= (uint8_t)~SYNC_KNOWN;
 	if (!sync_window_add(&log->window, entry))
@@ -74,15 +75,14 @@ static void deletion_enter(struct sync_log *log, const struct sync_source *sourc
 }
 
 void sync_log_end(struct sync_log *log, const struct sync_source *source, uint32_t record,
-                  bool given)
+                  bool transferred)
 {
 	uint32_t count;
 	uint8_t *mark = log_marks(log, source, &count) + record;
 
 	if (*mark & SYNC_KNOWN)
-		deletion_enter(log, source, mark, record, given);
-	*mark = 0; /* its number may be queued still: queue_enter() skips it, as its mark is clear
-	            */
+		deletion_enter(log, source, mark, record, transferred);
+	*mark = 0; /* queue[] may still have its number: queue_enter() skips clear marks */
 }
 
 /* Returns false if the window has no space for it. */
@@ -124,13 +124,14 @@ static bool queue_enter(struct sync_log *log, const struct sync_source *source, 
 	return log->queued == 0;
 }
 
-/* The same for records that the queue did not take. */
+/* The same for records that did not fit into the queue, found by a scan of the marks. */
 static bool scan_enter(struct sync_log *log, const struct sync_source *source, uint8_t *mark,
                        uint32_t count)
 {
 	if (!log->scans && log->overflowed) {
 		log->scans = true;
-		log->overflowed = false; /* records that it has passed may change again */
+		log->overflowed =
+		        false; /* set again if a record changes that the scan has passed */
 		log->scan_at = 0;
 	}
 	if (log->scans) {
@@ -153,7 +154,7 @@ static bool head_enter(struct sync_log *log, enum sync_entry_kind kind)
 	return sync_window_add(&log->window, &head);
 }
 
-/* The records that are known from here on are those that the copy has put. */
+/* Clears SYNC_KNOWN everywhere: from here on it marks the records that the copy has put. */
 static void copy_begin(struct sync_log *log, uint8_t *mark, uint32_t count)
 {
 	if (!head_enter(log, SYNC_COPY_BEGIN))
@@ -227,19 +228,19 @@ bool sync_log_send(struct sync_log *log, struct sync_payload *to, uint64_t now_n
 	struct sync_window *w = &log->window;
 	struct sync_part part = {
 	        .slot = log->slot, .kind = SYNC_ENTRIES, .generation = log->generation};
-	uint32_t again = w->sent - w->cursor; /* entries; 0: none was sent before */
+	uint32_t resent = w->sent - w->cursor; /* entries to retransmit */
 
 	if (!sync_window_has_unsent(w))
 		return false;
 	if (w->cursor == w->first)
 		log->sent_ns = now_ns;
-	part.len = (uint16_t)sync_window_take(w, sync_part_bytes(to), sync_payload_space(to),
+	part.len = (uint16_t)sync_window_read(w, sync_part_bytes(to), sync_payload_space(to),
 	                                      &part.number);
 	if (part.len == 0)
 		return false;
-	if (again)
+	if (resent)
 		log->retransmitted +=
-		        w->cursor - part.number < again ? w->cursor - part.number : again;
+		        w->cursor - part.number < resent ? w->cursor - part.number : resent;
 	sync_part_end(to, &part);
 	return true;
 }
@@ -247,11 +248,11 @@ bool sync_log_send(struct sync_log *log, struct sync_payload *to, uint64_t now_n
 static void acknowledge(struct sync_log *log, uint32_t number, bool gap, uint64_t now_ns)
 {
 	if (sync_window_acknowledge(&log->window, number)) {
-		log->sent_ns = now_ns; /* what is left waits from now on */
+		log->sent_ns = now_ns; /* restart the timer for the remaining entries */
 		log->timeouts = 0;
 		log->rewound = false;
 	}
-	/* Each part behind the lost one reports the gap: the first report counts. */
+	/* The peer reports the gap for each part behind the lost one: react to the first report. */
 	if (gap && !log->rewound && number == log->window.first &&
 	    !sync_window_is_empty(&log->window)) {
 		sync_window_rewind(&log->window);
@@ -283,6 +284,6 @@ void sync_log_expire(struct sync_log *log, uint64_t timeout_ns, uint64_t max_ns,
 	    now_ns - log->sent_ns < (timeout < max_ns ? timeout : max_ns))
 		return;
 	sync_window_rewind(&log->window);
-	log->rewound = true; /* a gap that is reported now may be an old one */
+	log->rewound = true; /* ignore reports of gaps: they may be from before */
 	log->timeouts += log->timeouts < UINT8_MAX;
 }

@@ -5,8 +5,8 @@
  *
  *     a record changes ─▶ queue, or a scan of marks ─▶ window ─▶ datagram ─▶ acknowledged
  *
- * The log knows records by their numbers alone; a struct sync_source describes them. It neither
- * reads clocks nor sends.
+ * The log refers to records by number; a struct sync_source serialises them. These functions
+ * neither read clocks nor send.
  *
  * Writer and reader: the worker that owns the slot.
  */
@@ -20,26 +20,27 @@
 enum {
 	SYNC_OWNER = 0x1f,   /* the node that serves the session; 0: this one */
 	SYNC_KNOWN = 0x20,   /* its put is in the log */
-	SYNC_CHANGED = 0x40, /* its present state is not */
-	SYNC_KEPT = 0x80,    /* a replica that was put since the copy began */
+	SYNC_CHANGED = 0x40, /* its present state is not in the log yet */
+	SYNC_KEPT = 0x80,    /* a replica that the owner's sum counts */
 };
 
 #define SYNC_NO_RECORD UINT32_MAX
 
 struct sync_source {
 	void *context;
-	/* Writes the record's present state into `entry`, as a change if the peer knows it, and
-	 * stores the hash of its identity. Returns false if it is not to be replicated (yet). */
+	/* Serialises the record's present state into `entry`: as a change if `known`, otherwise as
+	 * a put. Stores the hash of its identity. Returns false if the record is not to be
+	 * replicated, or not yet. */
 	bool (*describe)(void *context, unsigned slot, uint32_t record, bool known,
 	                 uint8_t entry[static SYNC_ENTRY], uint64_t *hash);
-	/* Writes its deletion, while the record is still there. given: the record stays, as a
-	 * replica of the peer, which is to serve it. */
-	void (*describe_end)(void *context, unsigned slot, uint32_t record, bool given,
+	/* Serialises its deletion, before the record is removed. transferred: the record stays as a
+	 * replica, and the peer serves the session. */
+	void (*describe_end)(void *context, unsigned slot, uint32_t record, bool transferred,
 	                     uint8_t entry[static SYNC_ENTRY], uint64_t *hash);
-	/* The first live record from `record` on, or SYNC_NO_RECORD. */
+	/* Returns the first record in use from `record` on, or SYNC_NO_RECORD. */
 	uint32_t (*next)(void *context, unsigned slot, uint32_t record);
-	/* The marks of a slot's records, and how many there are. They move when the table grows.
-	 * The dictionary has a log and marks for each peer. */
+	/* Returns the marks of a slot's records, and stores their number. The array moves when the
+	 * table grows. The dictionary has a log and marks for each peer. */
 	uint8_t *(*marks)(void *context, unsigned slot, uint8_t peer, uint32_t *count);
 };
 
@@ -55,63 +56,61 @@ struct sync_log {
 	struct sync_window window;
 	struct sync_sum sum; /* of the known records */
 	uint32_t queue[SYNC_QUEUE];
-	uint16_t queued; /* the first `queued` of them have changed */
+	uint16_t queued; /* number of changed records in queue[] */
 	uint16_t slot;
 	uint8_t peer; /* the node number of the dictionary's reader; else 0 */
 	uint32_t generation;
-	bool overflowed; /* others have since the scan began: their marks say which */
-	bool scans;
-	bool rewound;              /* entries go out again, and no acknowledgement has come since */
-	uint8_t copy;              /* enum sync_copy */
-	uint8_t timeouts;          /* in a row */
-	uint32_t scan_at, copy_at; /* records */
-	uint64_t sent_ns;          /* the cursor was at the window's first entry */
-	uint64_t sum_ns;           /* the last sum is as old */
+	bool overflowed; /* records changed that did not fit into queue[]: scan the marks */
+	bool scans;      /* a scan of the marks is in progress */
+	bool rewound;    /* the window is being retransmitted, and nothing was acknowledged since */
+	uint8_t copy;    /* enum sync_copy */
+	uint8_t timeouts;               /* consecutive */
+	uint32_t scan_at, copy_at;      /* records */
+	uint64_t sent_ns;               /* when the window's first entry was last sent */
+	uint64_t sum_ns;                /* time of the last sum */
 	uint64_t copied, retransmitted; /* entries */
 };
 
 void sync_log_begin(struct sync_log *log, unsigned slot, uint8_t peer);
 
-/* The peer has restarted: numbers begin again. What it has not acknowledged is sent first. */
+/* Call when the peer has restarted: begins a new generation, with the unacknowledged entries. */
 void sync_log_renumber(struct sync_log *log);
 
-/* Another node is to keep the replicas, or this process does not know what the peer has: everything
- * is to be copied. */
+/* Begins a new generation with a copy of all records: for a new target, or if the peer's contents
+ * are unknown. */
 void sync_log_restart(struct sync_log *log, const struct sync_source *source);
 
-/* The record's state has changed; call it before its next change, or later. */
+/* Call after the record's state has changed. One call may cover several changes. */
 void sync_log_change(struct sync_log *log, const struct sync_source *source, uint32_t record);
 
-/* The record is about to be removed, or given to the peer. */
+/* Call before the record is removed or, if `transferred`, becomes a replica of the peer. */
 void sync_log_end(struct sync_log *log, const struct sync_source *source, uint32_t record,
-                  bool given);
+                  bool transferred);
 
-/* Has something to enter into the window, or to send from it. */
+/* Returns true if there are records to serialise or entries to send. */
 bool sync_log_is_due(const struct sync_log *log);
 
-/* Changes that are not in the window, as far as they are counted: SYNC_QUEUE or more. */
+/* Returns the number of changed records that are not in the window; SYNC_QUEUE: at least that. */
 static inline unsigned sync_log_waiting(const struct sync_log *log)
 {
 	return log->overflowed || log->scans ? SYNC_QUEUE : log->queued;
 }
 
-/*
- * Enters changes into the window, then up to `copies` records of a copy, of which it returns the
- * number. sum_due: enters the sum, too, once all changes are in.
- */
+/* Serialises changed records into the window, then up to `copies` records of a copy. sum_due:
+ * appends the sum after all changes. Returns the number of copied records. */
 unsigned sync_log_fill(struct sync_log *log, const struct sync_source *source, unsigned copies,
                        bool sum_due, uint64_t now_ns);
 
 /* Adds unsent entries to the datagram. Returns false if none was added. */
 bool sync_log_send(struct sync_log *log, struct sync_payload *to, uint64_t now_ns);
 
-/* A part of the peer about this slot, other than SYNC_ENTRIES. */
+/* Processes a part of the peer about this log: SYNC_APPLIED, SYNC_GAP or SYNC_COPY. */
 void sync_log_answer(struct sync_log *log, const struct sync_part *part, uint64_t now_ns);
-/* Everything is to be copied. */
+/* Schedules a copy of all records. */
 void sync_log_copy(struct sync_log *log);
 
-/* Nothing was acknowledged for a time-out: the window is sent again. timeout_ns doubles with each
- * one in a row, up to max_ns. */
+/* Retransmits the window if nothing was acknowledged for a time-out. timeout_ns doubles with each
+ * consecutive time-out, up to max_ns. */
 void sync_log_expire(struct sync_log *log, uint64_t timeout_ns, uint64_t max_ns, uint64_t now_ns);
 
 #endif

@@ -34,34 +34,35 @@ static bool is_peer(const struct sync_node *n, uint8_t node)
 
 /* ---- ciphers --------------------------------------------------------------------------------- */
 
-/* The cipher for what the peer's incarnation sends under the secret. Keys of an incarnation that is
- * not accepted are derived for hellos alone, one a millisecond: a flood of them costs little. */
+/* Returns the cipher for datagrams of the peer's incarnation under the secret. Derives keys of an
+ * incarnation that is not accepted only for hellos, at most one per millisecond: forged hellos cost
+ * little. */
 static struct sync_cipher *cipher_of(struct sync_node *n, struct sync_lane *lane, unsigned secret,
                                      uint8_t node, const struct sync_header *h, uint64_t now_ns)
 {
 	struct sync_opened *o = lane->opened[node];
 	uint64_t accepted = __atomic_load_n(&n->peer[node].incarnation, __ATOMIC_ACQUIRE);
-	unsigned place = h->from == accepted ? 0 : 1;
+	unsigned which = h->from == accepted ? 0 : 1;
 
-	if (o->cipher[place] && o->incarnation[place] == h->from && o->secret[place] == h->secret)
-		return o->cipher[place];
-	if (place == 1 && (h->kind != SYNC_HELLO || now_ns - lane->derived_ns < SYNC_MS))
+	if (o->cipher[which] && o->incarnation[which] == h->from && o->secret[which] == h->secret)
+		return o->cipher[which];
+	if (which == 1 && (h->kind != SYNC_HELLO || now_ns - lane->derived_ns < SYNC_MS))
 		return NULL;
-	if (place == 0 && o->incarnation[1] == h->from && o->secret[1] == h->secret) {
-		sync_cipher_destroy(o->cipher[0]); /* it was accepted: replays stay known */
+	if (which == 0 && o->incarnation[1] == h->from && o->secret[1] == h->secret) {
+		sync_cipher_destroy(o->cipher[0]); /* newly accepted: move its replay window, too */
 		o->cipher[0] = o->cipher[1];
 		o->cipher[1] = NULL;
 		memcpy(&o->replay[0], &o->replay[1], sizeof(o->replay[0]));
 	} else {
-		sync_cipher_destroy(o->cipher[place]);
-		o->cipher[place] = sync_cipher_create(&n->options.secret[secret], node, h->from);
+		sync_cipher_destroy(o->cipher[which]);
+		o->cipher[which] = sync_cipher_create(&n->options.secret[secret], node, h->from);
 		lane->derived_ns = now_ns;
-		if (o->incarnation[place] != h->from)
-			memset(&o->replay[place], 0, sizeof(o->replay[place]));
+		if (o->incarnation[which] != h->from)
+			memset(&o->replay[which], 0, sizeof(o->replay[which]));
 	}
-	o->incarnation[place] = h->from;
-	o->secret[place] = h->secret;
-	return o->cipher[place];
+	o->incarnation[which] = h->from;
+	o->secret[which] = h->secret;
+	return o->cipher[which];
 }
 
 static struct sync_replay *replay_of(struct sync_lane *lane, const struct sync_header *h)
@@ -92,7 +93,8 @@ static int secret_find(const struct sync_node *n, uint8_t id)
 	return -1;
 }
 
-/* Is it of a configured peer, and for this start of this node? */
+/* Returns true if the datagram is from a configured peer and for this incarnation; otherwise counts
+ * a drop. */
 static bool header_fits(struct sync_node *n, struct sync_lane *lane, const struct sync_header *h)
 {
 	if (h->magic != SYNC_MAGIC || h->version != SYNC_VERSION || h->worker >= SYNC_WORKERS ||
@@ -165,8 +167,9 @@ void sync_lane_receive(struct sync_node *n, unsigned worker, const uint8_t *data
 	}
 }
 
-/* Numbers begin again with each generation of the log, and with each incarnation of the peer. NULL:
- * the part is of an earlier generation, or of one that begins too soon. */
+/* Returns the replica of the part's slot, restarted if the part begins a new generation or comes
+ * from a new incarnation. NULL: the part is of an earlier generation, or of one that begins too
+ * soon. */
 static struct sync_replica *replica_of(struct sync_node *n, uint8_t node,
                                        const struct sync_part *part, uint64_t now_ns)
 {
@@ -208,7 +211,7 @@ static void entries_apply(struct sync_node *n, struct sync_lane *lane, uint8_t n
 	lane->answers_due |= 1u << node;
 }
 
-/* The log of which the node keeps the replicas; NULL: another node does. */
+/* Returns the slot's log if the node is its target; otherwise NULL. */
 static struct sync_log *log_to(struct sync_node *n, uint8_t node, unsigned slot)
 {
 	if (slot == SYNC_DICTIONARY)
@@ -324,8 +327,8 @@ static uint8_t target_choose(const struct sync_node *n, unsigned slot, uint64_t 
 	return target;
 }
 
-/* A peer that is silent stays the target while no other one lives: it may return with all that it
- * has acknowledged. */
+/* A silent peer stays the target while no other peer is alive: it may come back with all replicas
+ * that it has acknowledged. */
 static void targets_choose(struct sync_node *n, uint64_t now_ns)
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
@@ -335,8 +338,8 @@ static void targets_choose(struct sync_node *n, uint64_t now_ns)
 	}
 }
 
-/* A new target knows nothing. A peer that has restarted may still have what it acknowledged: its
- * sums say so. */
+/* A new target needs a copy. A peer that has restarted may have kept its replicas: renumber the
+ * log, and compare sums. */
 static void log_assign(struct sync_node *n, struct sync_log *log, struct sync_assignment *at,
                        uint8_t target)
 {
@@ -360,13 +363,13 @@ static uint64_t sessions_count(const struct sync_node *n)
 	return sessions;
 }
 
-/* Other workers write what it adds: a hello may be a moment late. */
+/* Adds counters that other workers write: a hello may be slightly out of date. */
 static void hello_count(const struct sync_node *n, uint8_t node, struct sync_hello *hello)
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		const struct sync_replica *r = &n->replica[node][slot];
 		if (__atomic_load_n(&r->verified, __ATOMIC_RELAXED))
-			hello->kept += __atomic_load_n(&r->here.count, __ATOMIC_RELAXED);
+			hello->kept += __atomic_load_n(&r->stored.count, __ATOMIC_RELAXED);
 		hello->refused += __atomic_load_n(&r->refused.count, __ATOMIC_RELAXED);
 	}
 }
@@ -413,7 +416,7 @@ static void slot_poll(struct outgoing *o, unsigned slot, unsigned *copies, uint6
 		*due &= ~bit;
 }
 
-/* all: also slots that have nothing to send but sums. */
+/* all: poll also slots that are not due, for their sums. */
 static void slots_poll(struct outgoing *o, bool all, unsigned *copies, uint64_t now_ns)
 {
 	struct sync_node *n = o->n;
@@ -508,7 +511,7 @@ void sync_node_change(struct sync_node *n, unsigned slot, uint32_t record)
 			sync_log_change(&n->dictionary[node], &n->options.source, record);
 }
 
-/* A replica that this node has lost: the next sum says so to its owner, which puts it again. */
+/* Removes a replica early. Its owner finds the difference by the next sum, and copies the slot. */
 static void replica_end(struct sync_node *n, unsigned slot, uint32_t record, uint8_t *mark)
 {
 	const struct sync_source *source = &n->options.source;
@@ -518,12 +521,12 @@ static void replica_end(struct sync_node *n, unsigned slot, uint32_t record, uin
 
 	if (of && *mark & SYNC_KEPT) {
 		source->describe_end(source->context, slot, record, false, entry, &hash);
-		sync_sum_subtract(&of[slot].here, hash);
+		sync_sum_subtract(&of[slot].stored, hash);
 	}
 	*mark = 0;
 }
 
-static void record_end(struct sync_node *n, unsigned slot, uint32_t record, bool given)
+static void record_end(struct sync_node *n, unsigned slot, uint32_t record, bool transferred)
 {
 	uint8_t *mark = mark_of(n, slot, record);
 
@@ -531,7 +534,7 @@ static void record_end(struct sync_node *n, unsigned slot, uint32_t record, bool
 		replica_end(n, slot, record, mark);
 		return;
 	}
-	sync_log_end(&n->log[slot], &n->options.source, record, given);
+	sync_log_end(&n->log[slot], &n->options.source, record, transferred);
 	slot_set_due(n, slot);
 }
 
@@ -540,26 +543,26 @@ void sync_node_end(struct sync_node *n, unsigned slot, uint32_t record)
 	record_end(n, slot, record, false);
 }
 
-void sync_node_give(struct sync_node *n, unsigned slot, uint32_t record, uint8_t node)
+void sync_node_transfer(struct sync_node *n, unsigned slot, uint32_t record, uint8_t node)
 {
 	record_end(n, slot, record, true);
 	*mark_of(n, slot, record) = node;
 }
 
-/* For their former owner they are objects that this node does not keep for it. */
+/* The sums towards the former owner count claimed sessions as refused. */
 void sync_node_claim(struct sync_node *n, unsigned slot)
 {
 	for (uint8_t node = 1; node < SYNC_NODES; node++) {
 		struct sync_replica *r = n->replica[node] ? &n->replica[node][slot] : NULL;
 		if (!r)
 			continue;
-		r->refused.hash += r->here.hash;
-		r->refused.count += r->here.count;
-		r->here = (struct sync_sum){0};
+		r->refused.hash += r->stored.hash;
+		r->refused.count += r->stored.count;
+		r->stored = (struct sync_sum){0};
 	}
 }
 
-void sync_node_ask_slot(struct sync_node *n, unsigned worker, unsigned slot, bool refused_only)
+void sync_node_request_copy(struct sync_node *n, unsigned worker, unsigned slot, bool refused_only)
 {
 	struct sync_lane *lane = &n->lane[worker];
 
@@ -573,11 +576,11 @@ void sync_node_ask_slot(struct sync_node *n, unsigned worker, unsigned slot, boo
 	}
 }
 
-void sync_node_ask(struct sync_node *n, unsigned worker, bool refused_only)
+void sync_node_request_copies(struct sync_node *n, unsigned worker, bool refused_only)
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
 		if (n->options.owner(n->options.context, slot) == worker)
-			sync_node_ask_slot(n, worker, slot, refused_only);
+			sync_node_request_copy(n, worker, slot, refused_only);
 }
 
 void sync_node_set_role(struct sync_node *n, enum sync_role role)
@@ -652,7 +655,7 @@ static bool self_create(struct sync_node *n)
 	if (getrandom(&n->self.incarnation, sizeof(n->self.incarnation), 0) !=
 	    sizeof(n->self.incarnation))
 		return false;
-	n->self.incarnation |= !n->self.incarnation; /* 0 means: none */
+	n->self.incarnation |= !n->self.incarnation; /* 0 is reserved */
 	return true;
 }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This node among its peers (docs/design/0068-session-sync.md): which peer keeps the replicas of
- * which slot, and the datagrams that each worker receives and sends. It neither opens sockets nor
- * reads clocks.
+ * The protocol engine of a node (docs/design/0068-session-sync.md): chooses the peer that keeps a
+ * slot's replicas, and processes and builds the datagrams of each worker. These functions neither
+ * open sockets nor read clocks.
  *
  *     sync_lane_receive()  datagram ─▶ opened ─▶ hello                          worker 0
  *                                          └───▶ part ─▶ log or replica         the slot's owner
  *     sync_lane_poll()     changes, copies, sums, acknowledgements, hellos ─▶ datagrams
  *
- * A lane is a worker's share. Writer and reader of a lane, and of the logs and replicas of the
- * slots that its worker owns: that worker. Of peers: worker 0; others read what sync_peer.h says.
+ * A lane is the state of one worker. A worker alone accesses its lane, and the logs and replicas of
+ * its slots. Worker 0 writes the peers; all workers read some fields (sync_peer.h).
  */
 #ifndef SYNC_NODE_H
 #define SYNC_NODE_H
@@ -31,9 +31,9 @@
 	  "it does not come from the address of the node that it names")                           \
 	X(UNKNOWN_PEER, "sync-unknown-peer", "its node number is no peer's")                       \
 	X(UNKNOWN_SECRET, "sync-unknown-secret", "the secret that it names is not configured")     \
-	X(FORGED, "sync-forged", "its seal is wrong")                                              \
-	X(REPLAYED, "sync-replayed", "it came before, or too late")                                \
-	X(OUTDATED, "sync-outdated", "it is of, or for, an earlier start of a node")
+	X(FORGED, "sync-forged", "its authentication tag is wrong")                                \
+	X(REPLAYED, "sync-replayed", "it is a duplicate, or too old to tell")                      \
+	X(OUTDATED, "sync-outdated", "sender or receiver have restarted since it was sent")
 
 enum sync_drop {
 #define X(id, name, help) SYNC_DROP_##id,
@@ -48,23 +48,24 @@ const char *sync_drop_help(enum sync_drop reason);
 struct sync_node_options {
 	uint8_t node; /* 1 to 31 */
 	char name[SYNC_NAME];
-	uint64_t slot_key; /* a hash that nodes with equal slot keys have in common */
+	uint64_t slot_key; /* hash of the slot key: equal if two nodes have the same key */
 	struct sync_secret secret[SYNC_SECRETS]; /* the first one seals; len 0: none */
-	uint32_t peers;                          /* a bit by node number */
+	uint32_t peers;                          /* bitmap of node numbers */
 	unsigned workers;
-	unsigned copies; /* entries of copies that one worker makes in a millisecond, at most */
+	unsigned copies;           /* max records that a worker copies per millisecond */
 	struct sync_source source; /* of slots, and of SYNC_DICTIONARY */
 	struct sync_sink sink;
 	void *context;
 	/* The worker that owns a slot's log and replicas. */
 	unsigned (*owner)(void *context, unsigned slot);
-	/* Passes a part on to its owner, which calls sync_lane_part(). A part that is not passed is
-	 * sent again by the peer. */
+	/* Passes a part to the worker that owns its slot, which calls sync_lane_part(). It may drop
+	 * the part: the peer retransmits it. */
 	void (*pass)(void *context, unsigned worker, uint8_t node, const struct sync_part *part);
 	/* Sends a datagram to a node. */
 	void (*send)(void *context, unsigned worker, uint8_t node, const uint8_t *bytes,
 	             size_t len);
-	/* What is stored of the node's objects in the slot: all of them count from now on. */
+	/* Returns the sum of the node's objects that are stored in the slot, and sets their
+	 * SYNC_KEPT. */
 	struct sync_sum (*stored)(void *context, uint8_t node, unsigned slot);
 };
 
@@ -80,29 +81,30 @@ void sync_lane_receive(struct sync_node *n, unsigned worker, const uint8_t *data
 void sync_lane_drop(struct sync_node *n, unsigned worker, enum sync_drop reason);
 void sync_lane_part(struct sync_node *n, unsigned worker, uint8_t node,
                     const struct sync_part *part, uint64_t now_ns);
-/* Sends what is due. Returns when it is to be called again at the latest. */
+/* Sends what is due. Returns the latest time of the next call. */
 uint64_t sync_lane_poll(struct sync_node *n, unsigned worker, uint64_t now_ns);
 
-/* Called by the owner of the slot: a record has changed, or is about to be removed. A change of a
- * replica is not sent: its owner sends its own. */
+/* Called by the slot's worker after a record has changed, or before it is removed. Changes of
+ * replicas are not sent. */
 void sync_node_change(struct sync_node *n, unsigned slot, uint32_t record);
 void sync_node_end(struct sync_node *n, unsigned slot, uint32_t record);
-/* The record stays, as the node's replica: it has put it, and is to serve it. If that node has
- * given it to this one meanwhile, it takes it back. */
-void sync_node_give(struct sync_node *n, unsigned slot, uint32_t record, uint8_t node);
+/* Transfers a session to the node that has put it: the record stays as that node's replica. If both
+ * nodes transfer it to each other at once, each of them serves it again. */
+void sync_node_transfer(struct sync_node *n, unsigned slot, uint32_t record, uint8_t node);
 
-/* Called by the owner of the slot, which is about to make all replicas in it its own objects. */
+/* Called by the slot's worker before it turns all replicas of the slot into own sessions. */
 void sync_node_claim(struct sync_node *n, unsigned slot);
-/* Asks all peers for copies of the worker's slots: of those in which a put was refused, or all. */
-void sync_node_ask(struct sync_node *n, unsigned worker, bool refused_only);
-/* The same for one slot, of which the worker is the owner. */
-void sync_node_ask_slot(struct sync_node *n, unsigned worker, unsigned slot, bool refused_only);
+/* Requests copies of the worker's slots from all peers: of slots in which a put was refused, or of
+ * all. */
+void sync_node_request_copies(struct sync_node *n, unsigned worker, bool refused_only);
+/* The same for one slot of the worker. */
+void sync_node_request_copy(struct sync_node *n, unsigned worker, unsigned slot, bool refused_only);
 
-/* Worker 0 tells the peers. Control thread. */
+/* Called by the control thread. Worker 0 sends the role in its hellos. */
 void sync_node_set_role(struct sync_node *n, enum sync_role role);
 enum sync_role sync_node_role(const struct sync_node *n);
 
-/* How far a slot's replicas are; for reports, which may be a moment late. */
+/* For reports: the contents may be slightly out of date. */
 const struct sync_peer *sync_node_peer(const struct sync_node *n, uint8_t node);
 const struct sync_log *sync_node_log(const struct sync_node *n, unsigned slot);
 const struct sync_replica *sync_node_replica(const struct sync_node *n, uint8_t node,

@@ -12,7 +12,7 @@ struct __attribute__((packed)) head {
 	uint16_t len;
 };
 _Static_assert(sizeof(struct head) == SYNC_PART_HEAD, "a wire format");
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are stored as they lie");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are copied without conversion");
 
 void sync_part_end(struct sync_payload *p, const struct sync_part *part)
 {
@@ -40,7 +40,7 @@ bool sync_part_add(struct sync_payload *p, enum sync_part_kind kind, unsigned sl
 	return true;
 }
 
-static bool entries_are_whole(const uint8_t *bytes, size_t len)
+static bool entries_are_complete(const uint8_t *bytes, size_t len)
 {
 	size_t at = 0;
 
@@ -65,7 +65,7 @@ int sync_part_next(const uint8_t *bytes, size_t len, size_t *at, struct sync_par
 	*out = (struct sync_part){h.slot, h.kind, h.generation, h.number, bytes + *at + sizeof(h),
 	                          h.len};
 	if (h.slot >= SYNC_SLOTS || h.len > len - *at - sizeof(h) ||
-	    (h.kind == SYNC_ENTRIES && !entries_are_whole(out->bytes, h.len)))
+	    (h.kind == SYNC_ENTRIES && !entries_are_complete(out->bytes, h.len)))
 		return -EINVAL;
 	*at += sizeof(h) + h.len;
 	return 1;

@@ -15,8 +15,8 @@ bool sync_hello_make(struct sync_peer *peer, const struct sync_self *self, uint6
 	if (now_ns < peer->hello_at_ns)
 		return false;
 	peer->hello_at_ns = now_ns + SYNC_HELLO_NS;
-	/* In turn, while they differ: recordings of a former one do not silence the accepted one.
-	 */
+	/* Alternate between the two while they differ: replays of a former incarnation must not
+	 * keep this node from answering the accepted one. */
 	peer->echoed = !peer->echoed && sync_peer_is_alive(peer, now_ns);
 	*out = (struct sync_hello){
 	        .echo = peer->echoed ? peer->incarnation : peer->candidate,
@@ -33,7 +33,7 @@ bool sync_hello_make(struct sync_peer *peer, const struct sync_self *self, uint6
 	return true;
 }
 
-/* RFC 6298's estimate, of hellos: they are answered by the next hello, whose delay is known. */
+/* Updates SRTT and RTTVAR (RFC 6298 2). The next hello answers a hello, and states its delay. */
 static void rtt_note(struct sync_peer *peer, uint64_t rtt_ns)
 {
 	uint64_t off = rtt_ns > peer->srtt_ns ? rtt_ns - peer->srtt_ns : peer->srtt_ns - rtt_ns;
@@ -61,7 +61,7 @@ static enum sync_refusal refusal_of(const struct sync_self *self, const struct s
 	return hello->echo == self->incarnation ? SYNC_ACCEPTED : SYNC_NO_HELLO;
 }
 
-/* Does the hello show that the peer lives now? An attacker may replay earlier ones. */
+/* Returns true if the hello was sent recently by a current incarnation, not replayed. */
 static bool is_fresh(const struct sync_peer *peer, uint64_t from, const struct sync_hello *hello,
                      uint64_t now_ns)
 {

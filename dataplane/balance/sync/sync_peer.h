@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A peer, as this node's hellos find it (docs/design/0068-session-sync.md): which incarnation of it
- * lives, and how far it is.
+ * Hellos with a peer (docs/design/0068-session-sync.md): they detect whether the peer is alive and
+ * has restarted, and measure the round-trip time. An incarnation is one start of a node.
  *
  *     this node                          the peer
- *        │ ── hello, echo 0 ──────────────▶ │ knows this incarnation; it may be a recording
+ *        │ ── hello, echo 0 ──────────────▶ │ stores this incarnation; it may be a replay
  *        │ ◀───────────── hello, echo ours │
  *        │   accepts the peer               │
  *        │ ── hello, echo theirs ─────────▶ │ accepts this node
  *
- * Neither reads clocks nor sends. Writer: worker 0. Readers: all workers, of what says so.
+ * These functions neither read clocks nor send. Writer: worker 0. All workers read the fields that
+ * are marked so.
  */
 #ifndef SYNC_PEER_H
 #define SYNC_PEER_H
@@ -19,25 +20,25 @@
 #define SYNC_NODES    32 /* numbers 1 to 31 */
 #define SYNC_NAME     32
 #define SYNC_HELLO_NS UINT64_C(200000000)  /* between hellos */
-#define SYNC_ALIVE_NS UINT64_C(1000000000) /* a peer that is silent for longer is away */
+#define SYNC_ALIVE_NS UINT64_C(1000000000) /* a peer that is silent for longer is down */
 
-#define SYNC_FRESH_NS UINT64_C(5000000000) /* an older echo proves nothing */
-#define SYNC_FORMER   8                    /* incarnations that were replaced */
+#define SYNC_FRESH_NS UINT64_C(5000000000) /* an older echo may be a replay */
+#define SYNC_FORMER   8                    /* number of former incarnations that are remembered */
 
-/* Least and greatest time-outs of an acknowledgement. */
+/* Bounds of the time-out of an acknowledgement. */
 #define SYNC_TIMEOUT_MIN_NS UINT64_C(5000000)
 #define SYNC_TIMEOUT_MAX_NS UINT64_C(200000000)
 
 /* The contents of a hello. Little endian. Later versions append fields. */
 struct __attribute__((packed)) sync_hello {
-	uint64_t echo;     /* the receiver's incarnation as the sender knows it; 0: it does not */
-	uint64_t slot_key; /* a keyed hash that equal slot keys have in common */
+	uint64_t echo;     /* incarnation in the receiver's last hello; 0: none received */
+	uint64_t slot_key; /* hash of the slot key: equal if both nodes have the same key */
 	uint64_t sent_ns;  /* the sender's clock */
-	uint64_t echo_ns;  /* the receiver's `sent_ns`, as last seen; 0: none */
-	uint64_t delay_ns; /* how long ago that was */
+	uint64_t echo_ns;  /* `sent_ns` of the receiver's last hello; 0: none received */
+	uint64_t delay_ns; /* since that hello was received */
 	uint64_t sessions; /* that the sender serves */
-	uint64_t kept; /* the receiver's sessions that the sender keeps, in slots with equal sums */
-	uint64_t refused;                 /* and those that it cannot keep */
+	uint64_t kept;     /* replicas of the receiver's sessions, in slots whose sums are equal */
+	uint64_t refused;  /* the receiver's sessions that the sender cannot store */
 	uint8_t version_min, version_max; /* of the protocol */
 	uint8_t role;                     /* enum sync_role */
 	uint8_t spare;
@@ -49,7 +50,7 @@ enum sync_role { SYNC_ROLE_UNKNOWN, SYNC_ROLE_BACKUP, SYNC_ROLE_MASTER };
 /* Why a peer with the right secret is not accepted. */
 enum sync_refusal {
 	SYNC_ACCEPTED,
-	SYNC_NO_HELLO,  /* none has come, or it does not know this incarnation yet */
+	SYNC_NO_HELLO,  /* no hello with this node's incarnation as echo has arrived */
 	SYNC_OTHER_KEY, /* its slot key differs */
 	SYNC_OTHER_VERSION,
 };
@@ -57,23 +58,23 @@ enum sync_refusal {
 struct sync_peer {
 	uint8_t node;
 	uint64_t incarnation; /* the accepted one; 0: none. Readers: all workers, acquire */
-	uint64_t candidate;   /* of the last hello, which may be a recording */
+	uint64_t candidate;   /* of the last hello, which may be a replay */
 	uint64_t former[SYNC_FORMER];
-	uint32_t epoch;  /* counts accepted incarnations; their logs begin anew */
+	uint32_t epoch;  /* number of accepted incarnations; each starts new logs */
 	uint8_t refusal; /* enum sync_refusal */
 	uint8_t role;
 	bool echoed;          /* the last hello went to the accepted incarnation */
-	uint64_t received_ns; /* the last hello of the accepted incarnation */
+	uint64_t received_ns; /* time of the accepted incarnation's last hello */
 	uint64_t hello_at_ns; /* when the next hello is due */
-	uint64_t peer_sent_ns, peer_sent_at_ns; /* its clock in its last hello; when that came */
+	uint64_t peer_sent_ns, peer_sent_at_ns; /* sent_ns of its last hello; time of its arrival */
 	uint64_t srtt_ns, rttvar_ns;            /* 0: not measured */
 	uint64_t timeout_ns;                    /* of an acknowledgement */
 	uint64_t sessions;
-	uint64_t kept, refused; /* of this node's sessions: as in its last hello */
+	uint64_t kept, refused; /* of its last hello */
 	char name[SYNC_NAME];
 };
 
-/* This node, as its hellos describe it. */
+/* What this node's hellos contain. */
 struct sync_self {
 	uint64_t incarnation;
 	uint64_t slot_key;
@@ -88,8 +89,8 @@ void sync_peer_begin(struct sync_peer *peer, uint8_t node);
 bool sync_hello_make(struct sync_peer *peer, const struct sync_self *self, uint64_t now_ns,
                      struct sync_hello *out);
 
-/* Handles a hello of the incarnation `from`, whose seal was right. Returns true if that became the
- * accepted incarnation: the logs in both directions begin anew. */
+/* Processes an authenticated hello of the incarnation `from`. Returns true if that became the
+ * accepted incarnation: then the caller starts new logs in both directions. */
 bool sync_hello_receive(struct sync_peer *peer, const struct sync_self *self, uint64_t from,
                         const struct sync_hello *hello, uint64_t now_ns);
 

@@ -11,12 +11,12 @@ bool sync_replica_may_begin(const struct sync_replica *r, uint64_t now_ns)
 	return !is_soon(r->generation_ns, now_ns, SYNC_BEGIN_NS);
 }
 
-void sync_replica_begin(struct sync_replica *r, uint32_t generation, const struct sync_sum *here,
+void sync_replica_begin(struct sync_replica *r, uint32_t generation, const struct sync_sum *stored,
                         uint64_t now_ns)
 {
 	*r = (struct sync_replica){.expected = 1,
 	                           .generation = generation,
-	                           .here = *here,
+	                           .stored = *stored,
 	                           .mismatches = r->mismatches,
 	                           .asked_ns = r->asked_ns,
 	                           .generation_ns = now_ns,
@@ -35,9 +35,9 @@ static enum sync_result object_apply(struct sync_replica *r, const struct sync_s
 	else if (result == SYNC_REFUSED)
 		sync_sum_add(&r->refused, hash);
 	else if (result == SYNC_NEW && kind != SYNC_DELETE)
-		sync_sum_add(&r->here, hash);
+		sync_sum_add(&r->stored, hash);
 	else if (result == SYNC_DONE && kind == SYNC_DELETE)
-		sync_sum_subtract(&r->here, hash);
+		sync_sum_subtract(&r->stored, hash);
 	return result;
 }
 
@@ -48,8 +48,8 @@ static bool sum_compare(struct sync_replica *r, const uint8_t *entry, uint64_t n
 
 	memcpy(&e, entry, sizeof(e));
 	const struct sync_sum sent = {e.hash, e.count};
-	const struct sync_sum known = {r->here.hash + r->refused.hash,
-	                               r->here.count + r->refused.count};
+	const struct sync_sum known = {r->stored.hash + r->refused.hash,
+	                               r->stored.count + r->refused.count};
 	if (!sync_sum_equal(&sent, &known)) {
 		r->mismatches++;
 		r->verified = false;
@@ -74,7 +74,7 @@ static enum sync_result entry_apply(struct sync_replica *r, const struct sync_si
 	case SYNC_COPY_BEGIN:
 		if (is_soon(r->copy_ns, now_ns, SYNC_BEGIN_NS))
 			return SYNC_LATER;
-		r->here = r->refused = (struct sync_sum){0};
+		r->stored = r->refused = (struct sync_sum){0};
 		r->unreadable = 0;
 		r->copying = true;
 		r->copy_ns = now_ns;
@@ -115,7 +115,7 @@ enum sync_reply sync_replica_apply(struct sync_replica *r, const struct sync_sin
 	for (size_t at = 0; at < part->len; number++) {
 		const uint8_t *entry = part->bytes + at;
 		at += ((const struct sync_entry_head *)entry)->len;
-		if (number != r->expected) /* it came before */
+		if (number != r->expected) /* a duplicate */
 			continue;
 		enum sync_result result =
 		        entry_apply(r, sink, node, part->slot, entry, now_ns, &differs);

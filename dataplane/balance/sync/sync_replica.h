@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Receiver of one slot's log, at the node that keeps the replicas
- * (docs/design/0068-session-sync.md). Entries are applied in the order of their numbers; what comes
- * too early or twice is ignored.
+ * (docs/design/0068-session-sync.md). Entries are applied in the order of their numbers; duplicates
+ * and entries behind a gap are ignored.
  *
  * Writer and reader: the worker that owns the slot.
  */
@@ -13,12 +13,12 @@
 #include "sync_part.h"
 
 enum sync_result {
-	SYNC_DONE,    /* an object that was known, or a deletion */
-	SYNC_NEW,     /* an object that was not in the sum of what is here */
-	SYNC_MISSING, /* a change or a deletion of an object that is not here */
-	SYNC_REFUSED, /* a put that cannot be stored; the sink counts why */
-	SYNC_LATER,   /* it names an id whose dictionary entry has not arrived */
-	SYNC_INVALID, /* it cannot be read: it is skipped */
+	SYNC_DONE,    /* applied; the object was in the sum already */
+	SYNC_NEW,     /* applied; the object was not in the sum */
+	SYNC_MISSING, /* a change or a deletion of an object that is not stored */
+	SYNC_REFUSED, /* a put that cannot be stored; the sink counts the reason */
+	SYNC_LATER,   /* not applied: the dictionary entry of an id has not arrived; try again */
+	SYNC_INVALID, /* malformed: it is skipped */
 };
 
 struct sync_sink {
@@ -28,9 +28,9 @@ struct sync_sink {
 	 * object was not counted. */
 	enum sync_result (*apply)(void *context, unsigned node, unsigned slot, const uint8_t *entry,
 	                          uint64_t *hash);
-	/* A full copy begins: no object of the node in this slot is confirmed any more. */
+	/* Called when a copy begins: clears SYNC_KEPT of the node's objects in the slot. */
 	void (*copy_begin)(void *context, unsigned node, unsigned slot);
-	/* Removes those that the copy has not put. */
+	/* Removes the node's objects without SYNC_KEPT: the copy has not put them. */
 	void (*copy_end)(void *context, unsigned node, unsigned slot);
 };
 
@@ -38,11 +38,11 @@ struct sync_replica {
 	uint32_t expected;       /* the next entry to apply; 0: no log has begun */
 	uint32_t generation;     /* of the log */
 	uint32_t epoch;          /* of the peer's incarnation; sync_node.c sets it */
-	struct sync_sum here;    /* objects that are stored and counted */
-	struct sync_sum refused; /* and those that could not be stored */
-	bool copying;            /* a copy has begun and not ended */
+	struct sync_sum stored;  /* objects that are stored */
+	struct sync_sum refused; /* objects that could not be stored */
+	bool copying;            /* a copy is in progress */
 	bool verified;           /* the last sum was equal */
-	uint64_t mismatches;     /* sums that differed */
+	uint64_t mismatches;     /* number of sums that differed */
 	uint64_t verified_ns;    /* time of the last equal sum */
 	uint32_t unreadable;     /* entries since the last copy began: sums cannot be equal */
 	uint64_t asked_ns;       /* time of the last request for a copy */
@@ -53,19 +53,19 @@ struct sync_replica {
 enum sync_reply {
 	SYNC_REPLY_APPLIED,
 	SYNC_REPLY_GAP,
-	SYNC_REPLY_COPY, /* applied, but the sums differ: asks for a full copy */
+	SYNC_REPLY_COPY, /* applied, but the sums differ: request a copy */
 };
 
-/* A generation, like a copy, costs a pass over the slot's records. A peer that begins more often
- * than this waits: its part is not applied, and it sends it again. */
+/* A generation, like a copy, costs a pass over the slot's records. A part
+ * that begins one sooner is not applied: the peer retransmits it. */
 #define SYNC_BEGIN_NS UINT64_C(100000000)
-/* Entries that cannot be read would be in each copy, too: that often another one is requested. */
+/* Interval of requests for copies while entries are malformed: each copy would have them, too. */
 #define SYNC_UNREADABLE_NS UINT64_C(60000000000)
 
-/* Is it time for another generation of the log? */
+/* Returns true if another generation of the log may begin now. */
 bool sync_replica_may_begin(const struct sync_replica *r, uint64_t now_ns);
-/* A generation of the log begins. `here`: the sum of its objects that are stored already. */
-void sync_replica_begin(struct sync_replica *r, uint32_t generation, const struct sync_sum *here,
+/* Begins a generation of the log. stored: the sum of the sender's objects that are stored. */
+void sync_replica_begin(struct sync_replica *r, uint32_t generation, const struct sync_sum *stored,
                         uint64_t now_ns);
 
 /* Applies a part of kind SYNC_ENTRIES, of this generation. */

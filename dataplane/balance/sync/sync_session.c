@@ -2,17 +2,17 @@
 #include "sync_session.h"
 
 enum {
-	FORM_CLIENT = 1,
-	FORM_CLIENT_V6 = 2,
-	FORM_PAIR = 4,
-	FORM_GIVEN = 8,
-	FORM_KNOWN = 16,
-	FORM_MASTER = 32
+	FLAG_CLIENT = 1,
+	FLAG_CLIENT_V6 = 2,
+	FLAG_PAIR = 4,
+	FLAG_TRANSFERRED = 8,
+	FLAG_KNOWN = 16,
+	FLAG_MASTER = 32
 };
 
 struct __attribute__((packed)) identity {
 	struct sync_entry_head head;
-	uint8_t form, local;
+	uint8_t flags, local;
 	uint8_t server[3];
 	uint16_t meaning;
 	uint16_t client_port, local_port, vport;
@@ -28,7 +28,7 @@ struct __attribute__((packed)) state {
 };
 _Static_assert(sizeof(struct state) == 14, "a wire format");
 
-/* The cold half's bytes before `commit` mean what session.h and session_splice.h say. */
+/* cold: the bytes of the cold half before `commit` (session.h, session_splice.h). */
 struct __attribute__((packed)) pair {
 	struct sy_addr client;
 	uint16_t client_port;
@@ -85,9 +85,10 @@ void sync_session_write(const struct sync_session *s, enum sync_entry_kind kind,
 	     pair = s->is_pair && (kind == SYNC_PUT || !by_local);
 	struct identity id = {
 	        .head = {.kind = (uint8_t)kind},
-	        .form = (uint8_t)((client ? FORM_CLIENT : 0) | (v6 ? FORM_CLIENT_V6 : 0) |
-	                          (pair ? FORM_PAIR : 0) | (s->given ? FORM_GIVEN : 0) |
-	                          (s->known ? FORM_KNOWN : 0) | (s->from_master ? FORM_MASTER : 0)),
+	        .flags =
+	                (uint8_t)((client ? FLAG_CLIENT : 0) | (v6 ? FLAG_CLIENT_V6 : 0) |
+	                          (pair ? FLAG_PAIR : 0) | (s->transferred ? FLAG_TRANSFERRED : 0) |
+	                          (s->known ? FLAG_KNOWN : 0) | (s->from_master ? FLAG_MASTER : 0)),
 	        .local = hot->local,
 	        .server = {hot->server & 0xff, hot->server >> 8 & 0xff, hot->server >> 16},
 	        .meaning = s->meaning,
@@ -177,17 +178,17 @@ bool sync_session_read(const uint8_t *entry, struct sync_session *out)
 	out->hot[0].client_port = id.client_port;
 	out->hot[0].local_port = id.local_port;
 	out->cold[0].vport = id.vport;
-	out->has_client = id.form & FORM_CLIENT;
-	out->given = id.form & FORM_GIVEN;
-	out->known = id.form & FORM_KNOWN;
-	out->from_master = id.form & FORM_MASTER;
+	out->has_client = id.flags & FLAG_CLIENT;
+	out->transferred = id.flags & FLAG_TRANSFERRED;
+	out->known = id.flags & FLAG_KNOWN;
+	out->from_master = id.flags & FLAG_MASTER;
 	if (out->has_client)
-		get_client(&r, id.form & FORM_CLIENT_V6, &out->hot[0].client);
+		get_client(&r, id.flags & FLAG_CLIENT_V6, &out->hot[0].client);
 	if (id.head.kind != SYNC_DELETE)
 		get_state(&r, out);
 	if (id.head.kind == SYNC_PUT)
 		get_bytes(&r, &out->age_s, sizeof(out->age_s));
-	if (id.form & FORM_PAIR)
+	if (id.flags & FLAG_PAIR)
 		get_pair(&r, out);
 	return !r.failed && (out->has_client || id.head.kind != SYNC_PUT);
 }

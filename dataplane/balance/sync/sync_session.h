@@ -3,9 +3,9 @@
  * Sessions as entries of a slot's log (docs/design/0068-session-sync.md). Ids of servers and local
  * addresses are the sender's.
  *
- *     put     head │ form, local, server, meaning │ ports │ client │ state… │ age │ second record
- *     change  head │ form, local, server, meaning │ ports │ client │ state… │     │ second record
- *     delete  head │ form, local, server, meaning │ ports │ client │        │     │ second record
+ *     put     head │ flags, local, server, meaning │ ports │ client │ state… │ age │ second record
+ *     change  head │ flags, local, server, meaning │ ports │ client │ state… │     │ second record
+ *     delete  head │ flags, local, server, meaning │ ports │ client │        │     │ second record
  *
  * Client and second record are left out of changes and deletions of sessions that have a local
  * address: server and local port identify them. Numbers are little endian, ports and addresses in
@@ -27,18 +27,18 @@ struct sync_session {
 	uint32_t age_s;   /* of a put: since its creation; cold.created is not set */
 	bool is_pair;     /* the second records are set */
 	bool has_client;
-	bool given;       /* of a deletion: the receiver is to serve the session again, if it is its
-	                     sender's replica */
-	bool known;       /* of a put: the log has one of it already */
-	bool from_master; /* its sender was the master */
+	bool transferred; /* of a deletion: the sender keeps the session as the receiver's replica.
+	                     A receiver that has it as the sender's replica serves it again */
+	bool known;       /* of a put: the log has an earlier put of this session */
+	bool from_master; /* the sender was the master */
 };
 
 /* Writes the entry. by_local: server and local port identify the session. */
 void sync_session_write(const struct sync_session *s, enum sync_entry_kind kind, bool by_local,
                         uint8_t entry[static SYNC_ENTRY]);
 
-/* Returns false if the entry is none that sync_session_write() makes, or a longer one of a later
- * version. */
+/* Parses an entry. A later version may append fields, which are ignored. Returns false if the entry
+ * is malformed. */
 bool sync_session_read(const uint8_t *entry, struct sync_session *out);
 
 #endif

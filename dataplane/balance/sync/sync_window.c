@@ -24,7 +24,7 @@ bool sync_window_add(struct sync_window *w, const void *entry)
 	return true;
 }
 
-size_t sync_window_take(struct sync_window *w, uint8_t *to, size_t space, uint32_t *number)
+size_t sync_window_read(struct sync_window *w, uint8_t *to, size_t space, uint32_t *number)
 {
 	size_t at = w->cursor_at, len = 0;
 
@@ -52,7 +52,7 @@ uint32_t sync_window_acknowledge(struct sync_window *w, uint32_t next)
 	w->used = (uint16_t)(w->used - len);
 	memmove(w->bytes, w->bytes + len, w->used);
 	w->first = next;
-	if ((int32_t)(w->cursor - next) < 0) { /* it was to be sent again */
+	if ((int32_t)(w->cursor - next) < 0) { /* it was scheduled for retransmission */
 		w->cursor = next;
 		w->cursor_at = 0;
 	} else {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The unacknowledged end of a slot's log (docs/design/0068-session-sync.md). Entries are numbered
- * from 1. The sender keeps their bytes until the peer has applied them, and sends all of them again
- * if one is lost (go-back-N): a window is one datagram or two.
+ * from 1. The sender buffers them until the peer acknowledges them. If one is lost, it retransmits
+ * all of them (go-back-N): a window is one datagram or two.
  *
  *      first          cursor            next        numbers
  *     ┌──────────────┬─────────────────┬───────────┐
@@ -19,7 +19,7 @@
 
 #define SYNC_WINDOW 8192 /* bytes */
 
-/* Every entry begins with these two bytes. A receiver skips kinds that it does not know. */
+/* The head of every entry. A receiver skips kinds of later versions. */
 struct sync_entry_head {
 	uint8_t kind;
 	uint8_t len; /* of the whole entry in bytes, these two included */
@@ -42,7 +42,7 @@ static inline bool sync_window_is_empty(const struct sync_window *w)
 	return w->first == w->next;
 }
 
-/* Has entries that were not sent, or are to be sent again. */
+/* Returns true if entries are to be sent or retransmitted. */
 static inline bool sync_window_has_unsent(const struct sync_window *w)
 {
 	return w->cursor != w->next;
@@ -56,15 +56,15 @@ static inline size_t sync_window_space(const struct sync_window *w)
 /* Appends an entry. Returns false if it does not fit. */
 bool sync_window_add(struct sync_window *w, const void *entry);
 
-/* Copies whole entries from the cursor on, at most `space` bytes, and advances the cursor. Returns
- * their bytes; *number is that of the first one. */
-size_t sync_window_take(struct sync_window *w, uint8_t *to, size_t space, uint32_t *number);
+/* Copies complete entries from the cursor on, at most `space` bytes, and advances the cursor.
+ * Returns the number of bytes; stores the first entry's number. */
+size_t sync_window_read(struct sync_window *w, uint8_t *to, size_t space, uint32_t *number);
 
-/* The peer has applied all entries before `next`. Returns how many are new; 0: an old or impossible
- * acknowledgement. */
+/* Processes the acknowledgement of all entries before `next`. Returns how many entries it frees; 0:
+ * it is old or invalid. */
 uint32_t sync_window_acknowledge(struct sync_window *w, uint32_t next);
 
-/* All unacknowledged entries are to be sent again. */
+/* Schedules all unacknowledged entries for retransmission. */
 static inline void sync_window_rewind(struct sync_window *w)
 {
 	w->cursor = w->first;

@@ -250,14 +250,14 @@ static bool describe(void *context, unsigned slot, uint32_t record, bool known,
 	return s->used;
 }
 
-static void describe_end(void *context, unsigned slot, uint32_t record, bool given,
+static void describe_end(void *context, unsigned slot, uint32_t record, bool transferred,
                          uint8_t entry[static SYNC_ENTRY], uint64_t *hash)
 {
 	struct mirror *m = context;
 	const struct mirror_session *s = &m->session[slot * MIRROR_SLOT + record];
 	assert_true(slot != SYNC_DICTIONARY);
 	struct sync_session end = s->session;
-	end.given = given;
+	end.transferred = transferred;
 	*hash = s->hash;
 	sync_session_write(&end, SYNC_DELETE, is_by_local(m, &s->session), entry);
 }
@@ -293,7 +293,7 @@ void mirror_give_all(struct mirror *m)
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
 		for (uint32_t i = 0; (i = next(m, slot, i)) != SYNC_NO_RECORD; i++) {
-			sync_node_give(m->node, slot, i, 3 - m->number);
+			sync_node_transfer(m->node, slot, i, 3 - m->number);
 			m->session[slot * MIRROR_SLOT + i].used = false;
 		}
 }
@@ -424,8 +424,8 @@ unsigned mirror_count(const struct mirror *m)
 static bool is_equal(const struct sync_log *log, const struct sync_replica *r)
 {
 	return !sync_log_waiting(log) && log->copy == SYNC_COPY_NONE && r->verified &&
-	       log->sum.count == r->here.count + r->refused.count &&
-	       log->sum.hash == r->here.hash + r->refused.hash;
+	       log->sum.count == r->stored.count + r->refused.count &&
+	       log->sum.hash == r->stored.hash + r->refused.hash;
 }
 
 bool mirror_is_complete(const struct mirror *m)

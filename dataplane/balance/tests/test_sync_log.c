@@ -75,10 +75,10 @@ static bool describe(void *context, unsigned slot, uint32_t record, bool known, 
 	return true;
 }
 
-static void describe_end(void *context, unsigned slot, uint32_t record, bool given, uint8_t *entry,
-                         uint64_t *hash)
+static void describe_end(void *context, unsigned slot, uint32_t record, bool transferred,
+                         uint8_t *entry, uint64_t *hash)
 {
-	(void)given;
+	(void)transferred;
 	object_write(entry, SYNC_DELETE, &world.object[slot][record], hash);
 }
 

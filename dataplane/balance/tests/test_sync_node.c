@@ -91,10 +91,10 @@ static bool describe(void *context, unsigned slot, uint32_t record, bool known, 
 	return o->id;
 }
 
-static void describe_end(void *context, unsigned slot, uint32_t record, bool given, uint8_t *entry,
-                         uint64_t *hash)
+static void describe_end(void *context, unsigned slot, uint32_t record, bool transferred,
+                         uint8_t *entry, uint64_t *hash)
 {
-	(void)given;
+	(void)transferred;
 	const struct node *n = context;
 
 	object_write(entry, SYNC_DELETE, &n->object[used_index(slot)][record], hash);
