@@ -92,7 +92,7 @@ static bool word_is_in(const char *word, const char *list)
 static bool number_read(const struct option_entry *e, const char *value)
 {
 	char *end = NULL;
-	bool any = e->least == 0 && e->most == 0;
+	bool any = e->min == 0 && e->max == 0;
 	uint64_t whole = 0;
 	double n;
 	errno = 0;
@@ -104,7 +104,7 @@ static bool number_read(const struct option_entry *e, const char *value)
 		whole = strtoull(value, &end, 10);
 		n = (double)whole;
 	}
-	if (*end || errno || (any ? n <= 0 : n < e->least || n > e->most) ||
+	if (*end || errno || (any ? n <= 0 : n < e->min || n > e->max) ||
 	    (e->kind == OPTION_UNSIGNED && whole > UINT32_MAX))
 		return false;
 	if (e->kind == OPTION_REAL)
@@ -135,10 +135,10 @@ static void value_complain(const struct option_entry *e, const char *value)
 	char want[TEXT];
 	if (e->kind == OPTION_WORD)
 		snprintf(want, sizeof(want), "one of %s", e->value);
-	else if (e->least == 0 && e->most == 0)
+	else if (e->min == 0 && e->max == 0)
 		snprintf(want, sizeof(want), "a number above 0");
 	else
-		snprintf(want, sizeof(want), "a number from %.12g to %.12g", e->least, e->most);
+		snprintf(want, sizeof(want), "a number from %.12g to %.12g", e->min, e->max);
 	fprintf(stderr, "%s: --%s %s: it takes %s\n", program_invocation_short_name, e->name, value,
 	        want);
 }

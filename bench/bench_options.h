@@ -22,8 +22,8 @@ struct option_entry {
 	const char *value; /* "N", as shown by --help; NULL: none */
 	enum option_kind kind;
 	void *to;
-	double least, most; /* limits of a number; both 0: any above 0 */
-	const char *help;   /* NULL: the name says enough */
+	double min, max;  /* limits of a number; both 0: any above 0 */
+	const char *help; /* NULL: the name says enough */
 };
 
 /* Help text of --directory, for benchmarks that run a forwarder. */

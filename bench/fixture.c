@@ -10,7 +10,7 @@
 
 #define BRIEF_PORT 53
 #define MEMORY_MB  256
-#define SLOT_LEAST 64 /* least number of sessions in a slot's table */
+#define SLOT_MIN   64 /* least number of sessions in a slot's table */
 
 struct fixture_options fixture_defaults(uint64_t sessions)
 {
@@ -110,7 +110,7 @@ static bool harness_make(struct fixture *s)
 	const struct harness_options options = {
 	        .sessions =
 	                (uint64_t)((double)o->sessions / o->fill) * (o->mode == MODE_SNAT ? 2 : 1) +
-	                o->room + SLOT_LEAST * SY_SLOTS,
+	                o->room + SLOT_MIN * SY_SLOTS,
 	        .workers = o->workers,
 	        .mbufs = o->workers > 1 ? o->workers * 16384 - 1 : 8191,
 	        .memory_mb = MEMORY_MB,
@@ -350,9 +350,9 @@ static bool sessions_begin(struct fixture *s, struct injector_stream few[2], uin
 /* At least 20 bytes of transport: tests/soak/soak_frame.h makes no checksum for less. */
 static uint32_t frame_len(const struct fixture *s, bool v6)
 {
-	unsigned least = SY_ETH_LEN + (v6 ? sizeof(struct sy_ipv6) : sizeof(struct sy_ipv4)) +
-	                 sizeof(struct sy_tcp);
-	return s->options.frame_len > least ? s->options.frame_len : least;
+	unsigned min = SY_ETH_LEN + (v6 ? sizeof(struct sy_ipv6) : sizeof(struct sy_ipv4)) +
+	               sizeof(struct sy_tcp);
+	return s->options.frame_len > min ? s->options.frame_len : min;
 }
 
 static void drops_report(const struct fixture *s)

@@ -15,11 +15,11 @@
 int main(int argc, char **argv)
 {
 	const char *core = "some";
-	unsigned ms = 250, least_ns = 10000;
+	unsigned ms = 250, min_ns = 10000;
 	const struct option_entry entry[] = {
 	        {"core", "NAME", OPTION_WORD, &core, 0, 0, "what the row calls the core"},
 	        {"ms", "N", OPTION_UNSIGNED, &ms, 1, 60000, "how long the clock is read"},
-	        {"least", "NS", OPTION_UNSIGNED, &least_ns, 1000, 1000000000,
+	        {"least", "NS", OPTION_UNSIGNED, &min_ns, 1000, 1000000000,
 	         "shorter pauses between two readings do not count"},
 	};
 	uint64_t begin, last, taken = 0, longest = 0, count = 0;
@@ -31,7 +31,7 @@ int main(int argc, char **argv)
 	while (last - begin < ms * UINT64_C(1000000)) {
 		uint64_t now = sy_clock_ns(), gap = now - last;
 		last = now;
-		if (gap < least_ns)
+		if (gap < min_ns)
 			continue;
 		taken += gap;
 		count++;

@@ -21,7 +21,7 @@ from tests.lab.wait import wait_until
 INJECT = machine.PROGRAMS / "generator/steelyard-inject"
 PACKETS = 200_000  # per run
 BUCKETS = Path("/sys/module/nf_conntrack/parameters/hashsize")
-MOST = Path("/proc/sys/net/netfilter/nf_conntrack_max")
+MAX_ENTRIES = Path("/proc/sys/net/netfilter/nf_conntrack_max")
 CONNTRACK_BYTES = 400  # per entry, including its bucket
 FLOW_S = 300  # that an idle flow stays: longer than the runs
 
@@ -29,7 +29,7 @@ FLOW_S = 300  # that an idle flow stays: longer than the runs
 @contextlib.contextmanager
 def conntrack(flows):
     """Sizes the kernel's tables for this many flows, and restores them afterwards."""
-    before = {file: file.read_text() for file in (BUCKETS, MOST) if file.exists()}
+    before = {file: file.read_text() for file in (BUCKETS, MAX_ENTRIES) if file.exists()}
     try:
         for file, value in before.items():
             file.write_text(f"{max(int(value), 2 * flows)}\n")

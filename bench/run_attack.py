@@ -49,7 +49,7 @@ MODES = (("fnat", "4"), ("fnat", "6"), ("dr", "4"), ("dr", "6"))
 ENTRIES = (0, 1, 1000, 1_000_000)  # 0: a list whose rule names an empty set
 # Lists of so many rules with ports, the last of which names a set of so many entries.
 PORTS = ((1, 1000), (1, 1_000_000), (1001, 1), (1001, 1_000_000))
-NFT_MOST = 1_000_000  # entries: nftables takes a second for 30 000 of them, and 1 kB of each
+NFT_MAX = 1_000_000  # entries: nftables takes a second for 30 000 of them, and 1 kB of each
 
 
 def rows(quick):
@@ -57,7 +57,7 @@ def rows(quick):
         print(f"   attack: left out, {machine.lacking(MEMORY)}")
         return
     yield from cookies(1 if quick else 5)
-    yield from lists(ENTRIES, 1 if quick else 3, 1000 if quick else NFT_MOST)
+    yield from lists(ENTRIES, 1 if quick else 3, 1000 if quick else NFT_MAX)
     yield from lists_with_ports(1 if quick else 3)
     if quick:
         yield from floods(("always",), RATES[1::2], 1, LENGTH_S)

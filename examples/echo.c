@@ -24,12 +24,12 @@
 
 #include <sy_tcp.h>
 
-#define THREADS_MOST 16
-#define NAMES_MOST   16
+#define THREADS_MAX 16
+#define NAMES_MAX   16
 
 static struct {
-	const char *interface[NAMES_MOST], *address[NAMES_MOST], *server;
-	const char *route[NAMES_MOST], *neighbour[NAMES_MOST];
+	const char *interface[NAMES_MAX], *address[NAMES_MAX], *server;
+	const char *route[NAMES_MAX], *neighbour[NAMES_MAX];
 	unsigned interfaces, addresses, routes, neighbours, threads;
 	unsigned port, connections;
 	unsigned long bytes;
@@ -269,13 +269,13 @@ static void options_read(int argc, char **argv)
 	int o;
 
 	while ((o = getopt(argc, argv, "i:a:r:N:p:t:m:c:n:HTv")) != -1) {
-		if (o == 'i' && options.interfaces < NAMES_MOST)
+		if (o == 'i' && options.interfaces < NAMES_MAX)
 			options.interface[options.interfaces++] = optarg;
-		else if (o == 'a' && options.addresses < NAMES_MOST)
+		else if (o == 'a' && options.addresses < NAMES_MAX)
 			options.address[options.addresses++] = optarg;
-		else if (o == 'r' && options.routes < NAMES_MOST)
+		else if (o == 'r' && options.routes < NAMES_MAX)
 			options.route[options.routes++] = optarg;
-		else if (o == 'N' && options.neighbours < NAMES_MOST)
+		else if (o == 'N' && options.neighbours < NAMES_MAX)
 			options.neighbour[options.neighbours++] = optarg;
 		else if (o == 'p')
 			options.port = (unsigned)atoi(optarg);
@@ -297,13 +297,13 @@ static void options_read(int argc, char **argv)
 			usage();
 	}
 	if (!options.interfaces || !options.addresses || options.threads < 1 ||
-	    options.threads > THREADS_MOST)
+	    options.threads > THREADS_MAX)
 		usage();
 }
 
 int main(int argc, char **argv)
 {
-	pthread_t thread[THREADS_MOST];
+	pthread_t thread[THREADS_MAX];
 	struct sigaction action = {.sa_handler = stop};
 	char why[300];
 

@@ -26,11 +26,11 @@
 
 #include <sy_tcp.h>
 
-#define HEADER     4
-#define ANSWER     8
-#define BYTES_MOST (HEADER + 65535)    /* max. bytes of a connection per read */
-#define PIECES     1024                /* likewise */
-#define LONG       (1u << 6 | 1u << 7) /* levels of the second thread */
+#define HEADER    4
+#define ANSWER    8
+#define BYTES_MAX (HEADER + 65535)    /* max. bytes of a connection per read */
+#define PIECES    1024                /* likewise */
+#define LONG      (1u << 6 | 1u << 7) /* levels of the second thread */
 
 static struct sy_tcp_queue *queue;
 static volatile sig_atomic_t stopped;
@@ -83,8 +83,8 @@ static size_t pieces_join(const struct iovec *v, int count, uint8_t *out)
 {
 	size_t len = 0;
 
-	for (int i = 0; i < count && len < BYTES_MOST; i++) {
-		size_t piece = BYTES_MOST - len < v[i].iov_len ? BYTES_MOST - len : v[i].iov_len;
+	for (int i = 0; i < count && len < BYTES_MAX; i++) {
+		size_t piece = BYTES_MAX - len < v[i].iov_len ? BYTES_MAX - len : v[i].iov_len;
 		memcpy(out + len, v[i].iov_base, piece);
 		len += piece;
 	}
@@ -94,7 +94,7 @@ static size_t pieces_join(const struct iovec *v, int count, uint8_t *out)
 /* The second thread, for long requests; the first one serves urgent ones meanwhile. */
 static void *long_ones(void *unused)
 {
-	static uint8_t in[BYTES_MOST];
+	static uint8_t in[BYTES_MAX];
 
 	while (!stopped) {
 		struct sy_tcp_request *r;
@@ -158,7 +158,7 @@ static bool answer(struct sy_tcp_context *c, int epoll, int fd, const uint8_t *b
  * connection. */
 static bool client_serve(struct sy_tcp_context *c, int epoll, int fd, bool last)
 {
-	static uint8_t in[BYTES_MOST], out[2 * BYTES_MOST + ANSWER];
+	static uint8_t in[BYTES_MAX], out[2 * BYTES_MAX + ANSWER];
 	static struct iovec v[PIECES];
 	struct client *one = &client[fd];
 	size_t used = 1;
@@ -191,7 +191,7 @@ static bool client_serve(struct sy_tcp_context *c, int epoll, int fd, bool last)
 static int listen_on(struct sy_tcp_context *c, int epoll, unsigned port)
 {
 	struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
-	const int room = 2 * BYTES_MOST;
+	const int room = 2 * BYTES_MAX;
 	int fd = sy_tcp_socket(c, AF_INET6), rc = fd < 0 ? fd : 0;
 	struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
 

@@ -22,7 +22,7 @@ static inline struct pace pace_begin(uint64_t now, double per_tick, uint32_t arr
 /* Packets due at `now` and not taken yet, at most `most`; they count as taken. If the machine
  * interrupted the generator for longer than `arrears` packets take, the rest is skipped: sending it
  * at once would be an unwanted burst. */
-static inline uint32_t pace_take(struct pace *p, uint64_t now, uint32_t most)
+static inline uint32_t pace_take(struct pace *p, uint64_t now, uint32_t max)
 {
 	uint64_t due = (uint64_t)((double)(now - p->start) * p->per_tick);
 	if (due <= p->done)
@@ -33,7 +33,7 @@ static inline uint32_t pace_take(struct pace *p, uint64_t now, uint32_t most)
 		p->done += open - p->arrears;
 		open = p->arrears;
 	}
-	uint32_t n = open < most ? (uint32_t)open : most;
+	uint32_t n = open < max ? (uint32_t)open : max;
 	p->done += n;
 	return n;
 }

@@ -66,7 +66,7 @@ static void frames_write(struct trial *t, struct rte_mbuf **m, unsigned n)
 }
 
 /* Sends as many as possible, first the frames that a full link refused. */
-static void send_most(struct trial *t)
+static void send_max(struct trial *t)
 {
 	unsigned burst = t->traffic->burst;
 	if (t->waits == 0) {
@@ -154,7 +154,7 @@ static void run_until(struct trial *t, uint64_t end)
 		if (t->pace != NULL)
 			send_due(t, now);
 		else
-			send_most(t);
+			send_max(t);
 	}
 	uint64_t held_ns = (uint64_t)measure_ns(held);
 	t->result->held_ns = held_ns > t->result->held_ns ? held_ns : t->result->held_ns;

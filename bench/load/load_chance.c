@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define DRAWN_MOST 1e18
+#define DRAWN_MAX 1e18
 
 uint64_t chance_next(struct chance *c)
 {
@@ -47,7 +47,7 @@ static double suffix_factor(const char *suffix, enum unit unit, double value)
 	return 0;
 }
 
-int number_read(const char *what, const char *text, enum unit unit, double least, double most,
+int number_read(const char *what, const char *text, enum unit unit, double min, double max,
                 double *out, struct sy_error *err)
 {
 	char *end;
@@ -60,9 +60,9 @@ int number_read(const char *what, const char *text, enum unit unit, double least
 		               unit == UNIT_TIME ? "time, such as 10us, 5ms or 2s"
 		                                 : "number, such as 1000, 64k or 1M");
 	value *= factor;
-	if (!(value >= least && value <= most))
+	if (!(value >= min && value <= max))
 		return sy_fail(err, EINVAL, "%s: %.40s must be from %.12g to %.12g%s", what, text,
-		               least, most, unit == UNIT_TIME ? " ns" : "");
+		               min, max, unit == UNIT_TIME ? " ns" : "");
 	*out = value;
 	return 0;
 }
@@ -80,10 +80,10 @@ static int file_line(struct distribution *d, const char *what, char *line, enum 
 	word = strtok_r(line, " \t\r", &save);
 	if (!word)
 		return 0;
-	rc = number_read(what, word, unit, 0, DRAWN_MOST, &value, err);
+	rc = number_read(what, word, unit, 0, DRAWN_MAX, &value, err);
 	word = strtok_r(NULL, " \t\r", &save);
 	if (rc == 0 && word)
-		rc = number_read(what, word, UNIT_COUNT, 0, DRAWN_MOST, &weight, err);
+		rc = number_read(what, word, UNIT_COUNT, 0, DRAWN_MAX, &weight, err);
 	if (rc)
 		return rc;
 	if ((d->count & (d->count + 1)) == 0) { /* doubles the capacity, plus one */
@@ -132,7 +132,7 @@ static int parameters_read(const char *what, const char *text, enum unit unit, u
 		if (count == 3)
 			return sy_fail(err, EINVAL, "%s: %.60s: too many parameters", what, text);
 		int rc = number_read(what, word, plain & 1u << count ? UNIT_COUNT : unit, 0,
-		                     DRAWN_MOST, &out[count], err);
+		                     DRAWN_MAX, &out[count], err);
 		if (rc)
 			return rc;
 		count++;
@@ -144,7 +144,7 @@ static int parameters_read(const char *what, const char *text, enum unit unit, u
 static const struct {
 	const char *name;
 	int kind;
-	int least, most;
+	int min, max;
 	unsigned plain;
 } forms[] = {
         {"const:", DISTRIBUTION_CONSTANT, 1, 1, 0},  {"uniform:", DISTRIBUTION_UNIFORM, 2, 2, 0},
@@ -162,7 +162,7 @@ int distribution_read(struct distribution *d, const char *what, const char *text
 	if (!strncmp(text, "file:", 5))
 		return file_read(d, what, text + 5, unit, err);
 	if (!strchr(text, ':')) {
-		int rc = number_read(what, text, unit, 0, DRAWN_MOST, &p[0], err);
+		int rc = number_read(what, text, unit, 0, DRAWN_MAX, &p[0], err);
 		*d = distribution_constant(p[0]);
 		return rc;
 	}
@@ -173,7 +173,7 @@ int distribution_read(struct distribution *d, const char *what, const char *text
 		count = parameters_read(what, text + length, unit, forms[i].plain, p, err);
 		if (count < 0)
 			return count;
-		if (count < forms[i].least || count > forms[i].most)
+		if (count < forms[i].min || count > forms[i].max)
 			return sy_fail(err, EINVAL, "%s: %.60s has %d parameters; see --help", what,
 			               text, count);
 		*d = (struct distribution){.kind = forms[i].kind, .a = p[0], .b = p[1], .c = p[2]};
@@ -240,7 +240,7 @@ uint64_t distribution_draw(const struct distribution *d, struct chance *c)
 		value = file_draw(d, chance_unit(c));
 		break;
 	}
-	return (uint64_t)(value < DRAWN_MOST ? value + 0.5 : DRAWN_MOST);
+	return (uint64_t)(value < DRAWN_MAX ? value + 0.5 : DRAWN_MAX);
 }
 
 static double pareto_mean(const struct distribution *d)

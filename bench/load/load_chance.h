@@ -24,7 +24,7 @@ enum unit {
 };
 
 /* Fails with -EINVAL if it is no number or out of bounds; `what` is its name in errors. */
-int number_read(const char *what, const char *text, enum unit unit, double least, double most,
+int number_read(const char *what, const char *text, enum unit unit, double min, double max,
                 double *out, struct sy_error *err);
 
 /* ---- distributions --------------------------------------------------------------------------- */

@@ -31,7 +31,7 @@ struct app {
 	struct place place[SY_MAX_WORKERS];
 	bool up; /* writer: the control thread. readers: relaxed. All ports have a link. */
 	bool going;
-	uint32_t most_connected;
+	uint32_t max_connected;
 	uint64_t begun_ns, progress_ns, answered;
 	struct sy_error *err;
 	int rc;
@@ -164,8 +164,8 @@ static void tick(void *ctx)
 		if (signals)
 			client_stop(c);
 	}
-	if (connected > app.most_connected)
-		app.most_connected = connected;
+	if (connected > app.max_connected)
+		app.max_connected = connected;
 	progress(workers, connected, sy_clock_ns());
 	if (!app.going && ready == workers && sy_clock_ns() >= app.o.at_ns)
 		clients_go(workers, connected);
@@ -311,7 +311,7 @@ static int report(struct sy_error *err)
 
 	if (!r)
 		return sy_fail(err, ENOMEM, "no memory for the results");
-	r->connected = app.most_connected;
+	r->connected = app.max_connected;
 	for (unsigned i = 0; i < sy_worker_count(app.rt); i++) {
 		if (app.place[i].client)
 			result_add_client(r, app.place[i].client, o->mix.classes);

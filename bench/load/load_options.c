@@ -105,11 +105,11 @@ void load_options_help(void)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-int count_option(const char *what, const char *text, double least, double most, uint64_t *out,
+int count_option(const char *what, const char *text, double min, double max, uint64_t *out,
                  struct sy_error *err)
 {
 	double value;
-	int rc = number_read(what, text, UNIT_COUNT, least, most, &value, err);
+	int rc = number_read(what, text, UNIT_COUNT, min, max, &value, err);
 
 	if (rc == 0 && value != floor(value))
 		rc = sy_fail(err, EINVAL, "%s %.40s: must be a whole number", what, text);
@@ -118,11 +118,11 @@ int count_option(const char *what, const char *text, double least, double most, 
 	return rc;
 }
 
-static int count32_read(const char *what, const char *text, double least, double most,
-                        uint32_t *out, struct sy_error *err)
+static int count32_read(const char *what, const char *text, double min, double max, uint32_t *out,
+                        struct sy_error *err)
 {
 	uint64_t value = 0;
-	int rc = count_option(what, text, least, most, &value, err);
+	int rc = count_option(what, text, min, max, &value, err);
 
 	if (rc == 0)
 		*out = (uint32_t)value;

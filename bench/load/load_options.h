@@ -51,7 +51,7 @@ int endpoint_option(const char *what, const char *text, struct sy_stack_endpoint
 /* A, A-B or A/LENGTH, with commas. */
 int sources_option(struct load_options *o, const char *text, struct sy_error *err);
 /* A whole number. */
-int count_option(const char *what, const char *text, double least, double most, uint64_t *out,
+int count_option(const char *what, const char *text, double min, double max, uint64_t *out,
                  struct sy_error *err);
 
 #endif

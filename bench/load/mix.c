@@ -147,9 +147,9 @@ void mix_free(struct mix *m)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static uint32_t between(uint64_t value, uint32_t least, uint32_t most)
+static uint32_t between(uint64_t value, uint32_t min, uint32_t max)
 {
-	return value < least ? least : value > most ? most : (uint32_t)value;
+	return value < min ? min : value > max ? max : (uint32_t)value;
 }
 
 static uint8_t class_draw(const struct mix *m, struct chance *c)
@@ -169,12 +169,12 @@ static uint8_t class_draw(const struct mix *m, struct chance *c)
 
 void request_draw(const struct mix *m, struct chance *c, struct request *r)
 {
-	uint32_t least = m->protocol == PROTOCOL_RAW ? RAW_HEADER : m->protocol == PROTOCOL_ECHO;
+	uint32_t min = m->protocol == PROTOCOL_RAW ? RAW_HEADER : m->protocol == PROTOCOL_ECHO;
 	const struct request_class *k;
 
 	r->class = class_draw(m, c);
 	k = &m->class[r->class];
-	r->length = between(distribution_draw(&k->length, c), least, RAW_LONGEST);
+	r->length = between(distribution_draw(&k->length, c), min, RAW_LONGEST);
 	r->answer = between(distribution_draw(&k->answer, c), RAW_HEADER, RAW_LONGEST);
 	if (m->protocol == PROTOCOL_REDIS || (m->protocol == PROTOCOL_HTTP && !k->has_length))
 		r->length = 0;

@@ -54,12 +54,12 @@ static void order_sort(struct cores *c)
  * ordered by number. */
 static unsigned group_end(struct cores *c, unsigned first)
 {
-	uint64_t least = c->type[c->order[first]].mean_ns;
+	uint64_t min = c->type[c->order[first]].mean_ns;
 	unsigned end = first;
 
 	while (end < c->types && c->type[c->order[end]].mean_ns &&
 	       c->level[c->order[end]] == c->level[c->order[first]] &&
-	       c->type[c->order[end]].mean_ns <= CORES_ALIKE * least)
+	       c->type[c->order[end]].mean_ns <= CORES_ALIKE * min)
 		end++;
 	for (unsigned i = first + 1; i < end; i++)
 		for (unsigned k = i; k > first && c->order[k] < c->order[k - 1]; k--) {

@@ -19,8 +19,8 @@
 
 /* Types whose service times differ by at most this factor form a group. */
 #define CORES_ALIKE 2
-#define CORES_MOST  32 /* workers */
-#define TYPES_MOST  16
+#define CORES_MAX   32 /* workers */
+#define TYPES_MAX   16
 
 struct cores_type {
 	uint64_t count, ns;  /* served in this window */
@@ -30,12 +30,12 @@ struct cores_type {
 
 struct cores {
 	unsigned workers, types; /* types: the next one is for unknown requests */
-	uint8_t level[TYPES_MOST];
+	uint8_t level[TYPES_MAX];
 	uint32_t window, seen; /* requests per window; in this one */
 	bool reserved;         /* after the first window */
-	struct cores_type type[TYPES_MOST + 1];
-	uint8_t order[TYPES_MOST + 1]; /* types in dispatch order */
-	uint32_t busy;                 /* bitmap of workers */
+	struct cores_type type[TYPES_MAX + 1];
+	uint8_t order[TYPES_MAX + 1]; /* types in dispatch order */
+	uint32_t busy;                /* bitmap of workers */
 };
 
 /* level: per type; NULL: all equal. window: requests between two reservations. */

@@ -23,13 +23,13 @@ struct darc {
 	struct cores cores;
 	struct {
 		struct waiting *first, *last;
-	} queue[TYPES_MOST + 1];
+	} queue[TYPES_MAX + 1];
 	uint32_t types;   /* bit n: type n has requests */
 	uint64_t arrived; /* requests so far */
 	struct {
 		struct waiting *request;
 		uint64_t begun_ns; /* 0: not dequeued */
-	} worker[CORES_MOST];
+	} worker[CORES_MAX];
 	struct waiting *free, all[REQUESTS];
 };
 
@@ -65,13 +65,13 @@ static struct waiting *queue_pop(struct darc *d, unsigned type)
 /* Returns the type with the oldest request among cores_first(). */
 static unsigned queue_oldest(const struct darc *d)
 {
-	uint64_t least = UINT64_MAX;
+	uint64_t min = UINT64_MAX;
 	unsigned oldest = 0;
 
 	for (uint32_t left = cores_first(&d->cores, d->types); left; left &= left - 1) {
 		unsigned type = (unsigned)__builtin_ctz(left);
-		if (d->queue[type].first->number < least) {
-			least = d->queue[type].first->number;
+		if (d->queue[type].first->number < min) {
+			min = d->queue[type].first->number;
 			oldest = type;
 		}
 	}

@@ -13,8 +13,8 @@
 #include <sy_tcp.h>
 
 struct darc_setup {
-	unsigned workers; /* at most CORES_MOST */
-	unsigned types;   /* at most TYPES_MOST */
+	unsigned workers; /* at most CORES_MAX */
+	unsigned types;   /* at most TYPES_MAX */
 	unsigned window;  /* requests between two reservations */
 	/* Returns the type of a request; `types` and above: unknown. */
 	unsigned (*type_of)(const struct iovec *v, int count);

@@ -53,7 +53,7 @@ static void packets_leave(struct sy_stack *from, struct packets *p)
 
 static void server_turn(struct packets *in, struct packets *out)
 {
-	struct sy_stack_event e[PAIR_MOST];
+	struct sy_stack_event e[PAIR_MAX];
 	uint8_t bytes[LEN];
 	unsigned count;
 
@@ -62,7 +62,7 @@ static void server_turn(struct packets *in, struct packets *out)
 		                 in->count - i < PAIR_BURST ? in->count - i : PAIR_BURST, pair.now);
 	while (sy_stack_process(pair.server, PAIR_BURST, pair.now) > 0)
 		;
-	while ((count = sy_stack_events(pair.server, e, PAIR_MOST)) > 0)
+	while ((count = sy_stack_events(pair.server, e, PAIR_MAX)) > 0)
 		for (unsigned i = 0; i < count; i++)
 			if (sy_stack_receive_bytes(pair.server, e[i].id, bytes, LEN, pair.now) ==
 			    LEN)
@@ -79,7 +79,7 @@ static void mark(void)
 static void round_run(bool counted)
 {
 	static struct packets in, out;
-	struct sy_stack_event e[PAIR_MOST];
+	struct sy_stack_event e[PAIR_MAX];
 	uint8_t bytes[LEN] = {0};
 
 	for (unsigned i = 0; i < connections; i++)
@@ -94,7 +94,7 @@ static void round_run(bool counted)
 	for (unsigned i = 0; i < connections; i++)
 		if (sy_stack_receive_bytes(pair.client, pair.from[i], bytes, LEN, pair.now) != LEN)
 			abort();
-	while (sy_stack_events(pair.client, e, PAIR_MOST) > 0)
+	while (sy_stack_events(pair.client, e, PAIR_MAX) > 0)
 		;
 	pair_bring(pair.client, pair.server);
 	pair.now += PAIR_MS / 10;
@@ -206,7 +206,7 @@ int main(int argc, char **argv)
 {
 	unsigned rounds = 1;
 	const struct option_entry entry[] = {
-	        {"connections", "N", OPTION_UNSIGNED, &connections, 1, PAIR_MOST,
+	        {"connections", "N", OPTION_UNSIGNED, &connections, 1, PAIR_MAX,
 	         "each asks once in a round"},
 	        {"rounds", "N", OPTION_UNSIGNED, &rounds, 1, 100, "that are counted, of each way"},
 	};

@@ -136,14 +136,13 @@ static void peer_serve(struct worker *w, int fd)
 /* ---- the dispatcher behind TCP --------------------------------------------------------------- */
 
 /* As in the paper (bench/run_priority.py): urgent requests first, regardless of service time. */
-static const uint8_t darc_level[TYPES_MOST] = {6, [RULE_URGENT_TYPE] = 0,
-                                               [2 ... TYPES_MOST - 1] = 6};
+static const uint8_t darc_level[TYPES_MAX] = {6, [RULE_URGENT_TYPE] = 0, [2 ... TYPES_MAX - 1] = 6};
 
 static unsigned type_of(const struct iovec *v, int count)
 {
 	return count > 0 && request_begins(v[0].iov_base, v[0].iov_len)
 	               ? request_type(v[0].iov_base)
-	               : TYPES_MOST;
+	               : TYPES_MAX;
 }
 
 /* This thread is its only worker: serves one request, then lets TCP run. */
@@ -161,7 +160,7 @@ static bool darc_serve(struct worker *w)
 static int darc_begin(struct worker *w)
 {
 	const struct darc_setup o = {.workers = 1,
-	                             .types = TYPES_MOST,
+	                             .types = TYPES_MAX,
 	                             .window = DARC_WINDOW,
 	                             .type_of = type_of,
 	                             .level = darc_level};

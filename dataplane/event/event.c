@@ -99,7 +99,7 @@ static int options_check(const struct sy_event_options *o, struct sy_error *err)
 	return 0;
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
+static uint32_t min(uint32_t a, uint32_t b)
 {
 	return a < b ? a : b;
 }
@@ -108,7 +108,7 @@ static int capacity_of(const struct sy_event_options *o, const struct rte_event_
 {
 	if (info->max_num_events < 0)
 		return -1; /* an open system has no event limit */
-	return o->capacity ? (int)least(o->capacity, (uint32_t)info->max_num_events)
+	return o->capacity ? (int)min(o->capacity, (uint32_t)info->max_num_events)
 	                   : info->max_num_events;
 }
 
@@ -197,11 +197,11 @@ static int device_setup(struct sy_event *event, const struct sy_event_options *o
 	        .nb_events_limit = capacity_of(o, &info),
 	        .nb_event_queues = o->model == SY_EVENT_ORDERED ? 2 : 1,
 	        .nb_event_ports = (uint8_t)o->ports,
-	        .nb_event_queue_flows = least(info.max_event_queue_flows, 1u << SY_EVENT_FLOW_BITS),
+	        .nb_event_queue_flows = min(info.max_event_queue_flows, 1u << SY_EVENT_FLOW_BITS),
 	        .nb_event_port_dequeue_depth =
-	                least(info.max_event_port_dequeue_depth, SY_EVENT_BURST),
+	                min(info.max_event_port_dequeue_depth, SY_EVENT_BURST),
 	        .nb_event_port_enqueue_depth =
-	                least(info.max_event_port_enqueue_depth, 2 * SY_EVENT_BURST),
+	                min(info.max_event_port_enqueue_depth, 2 * SY_EVENT_BURST),
 	        .nb_single_link_event_port_queues =
 	                o->model == SY_EVENT_DIRECT || o->model == SY_EVENT_ORDERED,
 	};

@@ -54,13 +54,13 @@ static void pending_forget(struct sy_event_port *p)
 
 unsigned sy_event_receive(struct sy_event_port *p, struct rte_event *e, unsigned count)
 {
-	uint16_t most = count < SY_EVENT_BURST ? (uint16_t)count : SY_EVENT_BURST;
+	uint16_t max = count < SY_EVENT_BURST ? (uint16_t)count : SY_EVENT_BURST;
 	pending_forget(p);
-	uint16_t got = rte_event_dequeue_burst(p->device, p->id, e, most, 0);
+	uint16_t got = rte_event_dequeue_burst(p->device, p->id, e, max, 0);
 	/* event_sw notices in one poll that a port has space, and uses it in the next. */
 	for (unsigned polls = 0; polls < 2 && got == 0 && p->scheduled; polls++) {
 		device_work(p->event);
-		got = rte_event_dequeue_burst(p->device, p->id, e, most, 0);
+		got = rte_event_dequeue_burst(p->device, p->id, e, max, 0);
 	}
 	if (p->consumes)
 		p->pending = got;

@@ -68,14 +68,14 @@ static uint64_t call_u64(uint64_t offset, uint64_t a, UNUSED_3)
 	return payload_number(offset, 8);
 }
 
-static uint64_t call_find(uint64_t offset, uint64_t byte, uint64_t most, uint64_t a, uint64_t b)
+static uint64_t call_find(uint64_t offset, uint64_t byte, uint64_t max, uint64_t a, uint64_t b)
 {
 	if (offset >= payload.len)
 		return UINT64_MAX;
 	size_t len = payload.len - offset;
-	most = most < MAX_FIND ? most : MAX_FIND;
+	max = max < MAX_FIND ? max : MAX_FIND;
 	const uint8_t *at = payload.at + offset,
-	              *found = memchr(at, (int)(uint8_t)byte, len < most ? len : most);
+	              *found = memchr(at, (int)(uint8_t)byte, len < max ? len : max);
 	return found ? offset + (uint64_t)(found - at) : UINT64_MAX;
 }
 

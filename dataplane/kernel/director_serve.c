@@ -50,7 +50,7 @@ static int gap_compare(const void *a, const void *b)
  * memory. */
 static size_t ranges_fit(struct sy_port_range *r, size_t n)
 {
-	uint32_t *gap, least;
+	uint32_t *gap, min;
 	size_t out = 1;
 
 	if (n <= DIRECTOR_RANGES)
@@ -62,10 +62,10 @@ static size_t ranges_fit(struct sy_port_range *r, size_t n)
 		gap[i - 1] = gap_before(r, i);
 	qsort(gap, n - 1, sizeof(*gap), gap_compare);
 	/* Keep gaps above this one. Of equal gaps, keeping none is simplest. */
-	least = gap[DIRECTOR_RANGES - 1];
+	min = gap[DIRECTOR_RANGES - 1];
 	free(gap);
 	for (size_t i = 1; i < n; i++) {
-		if (gap_before(r, i) > least)
+		if (gap_before(r, i) > min)
 			r[out++] = r[i];
 		else
 			r[out - 1].last = r[i].last;

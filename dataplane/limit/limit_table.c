@@ -28,19 +28,19 @@ _Static_assert(sizeof(struct client) == 48, "a place of a table takes 64 bytes")
 struct sy_limit_table {
 	struct line *line;
 	struct client *client;
-	uint32_t most, lines;
+	uint32_t max, lines;
 	bool shared; /* several threads charge it */
 	struct sy_hash_key key;
 };
 
-static uint32_t lines_of(uint32_t most)
+static uint32_t lines_of(uint32_t max)
 {
-	return (most + WAYS - 1) / WAYS;
+	return (max + WAYS - 1) / WAYS;
 }
 
-size_t sy_limit_table_bytes(uint32_t most)
+size_t sy_limit_table_bytes(uint32_t max)
 {
-	return lines_of(most) * sizeof(struct line) + most * sizeof(struct client);
+	return lines_of(max) * sizeof(struct line) + max * sizeof(struct client);
 }
 
 /* Zeroed pages; they use no memory until touched. */
@@ -51,16 +51,16 @@ static void *pages(size_t size)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-struct sy_limit_table *sy_limit_table_create(uint32_t most, unsigned threads)
+struct sy_limit_table *sy_limit_table_create(uint32_t max, unsigned threads)
 {
 	struct sy_limit_table *t = calloc(1, sizeof(*t));
 	if (!t)
 		return NULL;
-	t->most = most;
-	t->lines = lines_of(most);
+	t->max = max;
+	t->lines = lines_of(max);
 	t->shared = threads > 1;
 	t->line = pages(t->lines * sizeof(*t->line));
-	t->client = pages(most * sizeof(*t->client));
+	t->client = pages(max * sizeof(*t->client));
 	if (t->line && t->client && sy_hash_key_random(&t->key) == 0)
 		return t;
 	sy_limit_table_destroy(t);
@@ -74,7 +74,7 @@ void sy_limit_table_destroy(struct sy_limit_table *t)
 	if (t->line)
 		munmap(t->line, t->lines * sizeof(*t->line));
 	if (t->client)
-		munmap(t->client, t->most * sizeof(*t->client));
+		munmap(t->client, t->max * sizeof(*t->client));
 	free(t);
 }
 
@@ -125,12 +125,12 @@ static uint32_t bucket_find(const struct sy_limit_table *t, uint64_t tag, uint64
                             uint64_t burst, struct bucket *had)
 {
 	uint32_t found = SY_LIMIT_NO_PLACE;
-	unsigned most = 0;
+	unsigned max = 0;
 	for (unsigned n = 0; n < 2; n++) {
 		uint32_t first = line_of(t, tag, n), free_at = SY_LIMIT_NO_PLACE;
 		struct bucket free_had = {0, 0};
 		unsigned free_count = 0;
-		for (uint32_t at = first; at < first + WAYS && at < t->most; at++) {
+		for (uint32_t at = first; at < first + WAYS && at < t->max; at++) {
 			struct bucket b = bucket_read(bucket_at(t, at));
 			if (b.tag == tag) {
 				*had = b;
@@ -143,8 +143,8 @@ static uint32_t bucket_find(const struct sy_limit_table *t, uint64_t tag, uint64
 				free_had = b;
 			}
 		}
-		if (free_count > most) {
-			most = free_count;
+		if (free_count > max) {
+			max = free_count;
 			found = free_at;
 			*had = free_had;
 		}
@@ -244,7 +244,7 @@ void sy_limit_table_refund(struct sy_limit_table *t, const struct sy_limit_place
 
 void sy_limit_table_settle(struct sy_limit_table *t, uint64_t volume)
 {
-	for (uint32_t at = 0; at < t->most; at++) {
+	for (uint32_t at = 0; at < t->max; at++) {
 		struct bucket *b = bucket_at(t, at), had;
 		do
 			had = bucket_read(b);
@@ -277,14 +277,14 @@ void sy_limit_table_count(struct sy_limit_table *t, const struct sy_limit_place 
 
 uint32_t sy_limit_table_places(const struct sy_limit_table *t)
 {
-	return t->most;
+	return t->max;
 }
 
 uint32_t sy_limit_table_used(const struct sy_limit_table *t, const struct sy_limit_rate *r,
                              uint64_t volume)
 {
 	uint32_t used = 0;
-	for (uint32_t at = 0; at < t->most; at++)
+	for (uint32_t at = 0; at < t->max; at++)
 		used += !bucket_is_full(bucket_read(bucket_at(t, at)), volume, r->burst);
 	return used;
 }

@@ -10,8 +10,8 @@
 
 #include "runtime.h"
 
-#define RING     1024  /* descriptors per queue */
-#define LRO_MOST 65535 /* max bytes of a packet coalesced by a device */
+#define RING    1024  /* descriptors per queue */
+#define LRO_MAX 65535 /* max bytes of a packet coalesced by a device */
 
 struct ethdev_port {
 	uint16_t dev; /* DPDK's port id */
@@ -166,7 +166,7 @@ static void lro_choose(struct port *p, const struct rte_eth_dev_info *info,
 		return;
 	conf->rxmode.offloads |= needed | (info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER);
 	conf->rxmode.max_lro_pkt_size =
-	        info->max_lro_pkt_size < LRO_MOST ? info->max_lro_pkt_size : LRO_MOST;
+	        info->max_lro_pkt_size < LRO_MAX ? info->max_lro_pkt_size : LRO_MAX;
 	p->offloads |= SY_OFFLOAD_LRO;
 }
 
@@ -224,10 +224,10 @@ static int device_configure(struct sy_runtime *rt, struct port *p, const struct 
 	struct ethdev_port *e = p->impl;
 	struct rte_eth_conf conf = {0};
 	unsigned queues = o->queues ? o->queues : rt->options.workers;
-	unsigned most = info->max_rx_queues < info->max_tx_queues ? info->max_rx_queues
-	                                                          : info->max_tx_queues;
-	most = most < SY_MAX_QUEUES ? most : SY_MAX_QUEUES;
-	p->queues = queues < most ? queues : most;
+	unsigned max = info->max_rx_queues < info->max_tx_queues ? info->max_rx_queues
+	                                                         : info->max_tx_queues;
+	max = max < SY_MAX_QUEUES ? max : SY_MAX_QUEUES;
+	p->queues = queues < max ? queues : max;
 	uint64_t hash =
 	        info->flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
 	if (p->queues > 1 && hash) {

@@ -60,8 +60,8 @@ static int packets_open(struct sy_runtime *rt, struct sy_error *err)
 	unsigned waiting = o->workers * (o->workers - 1) * WORKER_FLOW_RING;
 	total += waiting < WAITING_MAX ? waiting : WAITING_MAX;
 	data_room = data_room > 2048 ? data_room : 2048;
-	const unsigned most = o->mbufs ? o->mbufs : total;
-	rt->spare_buffers = most > held ? most - held : 0;
+	const unsigned max = o->mbufs ? o->mbufs : total;
+	rt->spare_buffers = max > held ? max - held : 0;
 	rt->pool = pool_open(o->mbufs ? o->mbufs : total, data_room, o->workers, o->huge, err);
 	return rt->pool ? 0 : -err->code;
 }

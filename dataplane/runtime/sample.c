@@ -116,12 +116,12 @@ void sy_samples_want(struct sy_runtime *rt, enum sy_sample_kind kind, uint32_t o
 }
 
 unsigned sy_samples_dequeue(struct sy_runtime *rt, unsigned worker, struct sy_sample *out,
-                            unsigned most)
+                            unsigned max)
 {
 	struct sampler *s = &rt->worker[worker].private->sampler;
 	uint32_t tail = s->tail, count = __atomic_load_n(&s->head, __ATOMIC_ACQUIRE) - tail;
-	if (count > most)
-		count = most;
+	if (count > max)
+		count = max;
 	for (uint32_t i = 0; i < count; i++)
 		out[i] = s->place[(tail + i) % SY_SAMPLE_PLACES];
 	__atomic_store_n(&s->tail, tail + count, __ATOMIC_RELEASE);

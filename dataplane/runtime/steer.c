@@ -266,7 +266,7 @@ void steer_push(struct sy_worker *w)
 	struct sy_worker_private *p = w->private;
 	for (uint64_t to = p->steer_to; to; to &= to - 1) {
 		unsigned owner = (unsigned)__builtin_ctzll(to);
-		if (p->steer_out[owner].count >= HANDOVER_LEAST)
+		if (p->steer_out[owner].count >= STEER_BATCH_MIN)
 			flow_send(w, owner);
 	}
 }

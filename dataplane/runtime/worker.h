@@ -44,13 +44,13 @@ struct next_burst {
 };
 
 /* From this many packets on, the worker publishes them to the other's ring before the poll ends. */
-#define HANDOVER_LEAST (SY_BURST / 2)
+#define STEER_BATCH_MIN (SY_BURST / 2)
 
 /* Packets gathered for another worker: those of the current burst, and earlier ones too few to
  * send. Packets of a burst leave only after the packets that the burst has sent to ports. */
 struct outbound {
 	unsigned count;
-	struct rte_mbuf *mbuf[HANDOVER_LEAST + SY_BURST];
+	struct rte_mbuf *mbuf[STEER_BATCH_MIN + SY_BURST];
 };
 
 struct unresolved_hop {

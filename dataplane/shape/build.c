@@ -5,8 +5,8 @@
 #include "shape.h"
 
 /* Min burst of a tenant, service or class: two large frames. */
-#define BURST_LEAST 4096
-#define BURST_MOST  UINT64_C(100000000000)
+#define BURST_MIN 4096
+#define BURST_MAX UINT64_C(100000000000)
 
 /* ---- building -------------------------------------------------------------------------------- */
 
@@ -55,9 +55,9 @@ static int config_check(const struct sy_shape_config *c, struct sy_error *err)
 	int rc = 0;
 	if (c->rate < SY_SHAPE_RATE_MIN || c->rate > SY_SHAPE_RATE_MAX)
 		return sy_fail(err, EINVAL, "the rate is not within 8 kbit/s to 400 Gbit/s");
-	if (c->burst < BURST_LEAST || c->burst > BURST_MOST)
+	if (c->burst < BURST_MIN || c->burst > BURST_MAX)
 		return sy_fail(err, EINVAL, "the burst is not within %u bytes to 100 GB",
-		               BURST_LEAST);
+		               BURST_MIN);
 	if (c->classes < 1 || c->classes > SY_SHAPE_CLASSES || c->tenants < 1 ||
 	    c->tenants > SY_SHAPE_TENANTS || c->services < 1 || c->services > SY_SHAPE_SERVICES)
 		return sy_fail(err, EINVAL, "there are 1–%u classes, 1–%u tenants, 1–%u services",
@@ -85,8 +85,8 @@ static void rate_set(struct rate *r, const struct sy_shape_config *c, uint64_t b
 	if (!bits)
 		return;
 	uint64_t burst = (uint64_t)((unsigned __int128)c->burst * bits / c->rate);
-	burst = burst > BURST_LEAST ? burst : BURST_LEAST;
-	burst = burst < BURST_MOST ? burst : BURST_MOST;
+	burst = burst > BURST_MIN ? burst : BURST_MIN;
+	burst = burst < BURST_MAX ? burst : BURST_MAX;
 	r->on = true;
 	r->ns_per_byte = 8e9 / (double)bits;
 	/* the amounts were checked before */

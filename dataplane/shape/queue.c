@@ -13,7 +13,7 @@
 void queue_init(struct queue *q, const struct sy_shape_class *c)
 {
 	static const uint8_t quarters[] = {4, 3, 2};
-	*q = (struct queue){.most = c->queue};
+	*q = (struct queue){.max = c->queue};
 	for (unsigned i = 0; i < SY_ARRAY_LEN(quarters) && c->early.percent > 0; i++) {
 		uint64_t whole = (uint64_t)c->queue * MEAN_UNIT * quarters[i];
 		q->early[i].from = (uint32_t)(whole * c->early.from / 400);
@@ -70,7 +70,7 @@ enum sy_drop queue_check(struct sy_shape *s, struct queue *q, unsigned precedenc
 		if (early_drop(s, q, precedence))
 			return SY_DROP_SHAPING_EARLY;
 	}
-	return q->count < q->most && has_capacity(s, q) ? SY_DROP_NONE : SY_DROP_SHAPING_FULL;
+	return q->count < q->max && has_capacity(s, q) ? SY_DROP_NONE : SY_DROP_SHAPING_FULL;
 }
 
 void queue_add(struct queue *q, struct rte_mbuf *m)

@@ -30,7 +30,7 @@ static unsigned dscp_precedence(unsigned dscp)
 static uint32_t frame_bytes(const struct sy_shape *s, const struct rte_mbuf *m)
 {
 	const int32_t bytes = (int32_t)m->pkt_len + s->config.header;
-	return bytes > s->config.least ? (uint32_t)bytes : s->config.least;
+	return bytes > s->config.min ? (uint32_t)bytes : s->config.min;
 }
 
 enum sy_drop sy_shape_put(struct sy_shape *s, struct rte_mbuf *m, unsigned service, uint64_t now_ns)
@@ -118,8 +118,8 @@ void sy_shape_open(struct sy_shape *s)
 
 void sy_shape_hold(struct sy_shape *s, unsigned elsewhere)
 {
-	const uint32_t least = s->capacity_all < MIN_CAPACITY ? s->capacity_all : MIN_CAPACITY;
-	s->capacity = s->capacity_all > elsewhere + least ? s->capacity_all - elsewhere : least;
+	const uint32_t min = s->capacity_all < MIN_CAPACITY ? s->capacity_all : MIN_CAPACITY;
+	s->capacity = s->capacity_all > elsewhere + min ? s->capacity_all - elsewhere : min;
 }
 
 unsigned sy_shape_waiting(const struct sy_shape *s)

@@ -44,7 +44,7 @@ struct rate {
 struct queue {
 	struct rte_mbuf *first, *last;
 	uint32_t count; /* readers: relaxed */
-	uint32_t most;
+	uint32_t max;
 	struct {
 		uint32_t from, to; /* thresholds of the mean length, 2^-8 packets; to 0: never */
 		uint32_t percent;

@@ -14,9 +14,9 @@ int64_t rate_credit(struct rate *r, uint64_t now_ns)
 }
 
 /* The time at which a bucket has more than `least`. */
-static uint64_t rate_ready(const struct rate *r, int64_t credit, int64_t least, uint64_t now_ns)
+static uint64_t rate_ready(const struct rate *r, int64_t credit, int64_t min, uint64_t now_ns)
 {
-	return now_ns + 1 + (uint64_t)((double)(least + 1 - credit) * r->ns_per_byte);
+	return now_ns + 1 + (uint64_t)((double)(min + 1 - credit) * r->ns_per_byte);
 }
 
 /* ---- the heap of those that wait for a time -------------------------------------------------- */

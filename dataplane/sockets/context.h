@@ -31,7 +31,7 @@ struct context_driver {
 	 * or -EINTR. */
 	uint64_t (*sleep)(void *d);
 	void (*awake)(void *d);
-	int (*wait)(void *d, uint64_t most_ns, const sigset_t *mask);
+	int (*wait)(void *d, uint64_t max_ns, const sigset_t *mask);
 	uint64_t (*now)(void *d);   /* of the last poll iteration: the time of calls */
 	uint64_t (*clock)(void *d); /* current time */
 	int (*fd)(void *d);

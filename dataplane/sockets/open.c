@@ -114,7 +114,7 @@ static void slot_awake(void *d)
 	sy_worker_awake(((struct slot *)d)->worker);
 }
 
-static int slot_wait(void *d, uint64_t most_ns, const sigset_t *mask)
+static int slot_wait(void *d, uint64_t max_ns, const sigset_t *mask)
 {
 	struct pollfd news = {.fd = slot_fd(d), .events = POLLIN};
 	uint64_t ns = slot_sleep(d);
@@ -123,7 +123,7 @@ static int slot_wait(void *d, uint64_t most_ns, const sigset_t *mask)
 
 	if (!ns)
 		return 0;
-	ns = ns < most_ns ? ns : most_ns;
+	ns = ns < max_ns ? ns : max_ns;
 	time = (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
 	rc = ppoll(&news, 1, &time, mask) < 0 ? -errno : 0;
 	slot_awake(d);

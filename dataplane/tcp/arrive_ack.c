@@ -123,8 +123,8 @@ static void rtt_update(struct sy_stack *s, struct connection *c, const struct se
 	if (syn && c->retries > 0 && !news->rtt_us)
 		rtt_syn_lost(&c->rtt);
 	c->retries = 0;
-	if (news->least_us)
-		rtt_min_sample(&c->rtt, news->least_us, time_ms64(s));
+	if (news->min_us)
+		rtt_min_sample(&c->rtt, news->min_us, time_ms64(s));
 }
 
 /* Frees acknowledged bytes and notifies connections that wait for space. */

@@ -112,10 +112,10 @@ static void window_validate(struct congestion *c, uint32_t ms, uint32_t timeout_
 static void hystart_judge(struct congestion *c)
 {
 	struct congestion_hystart *h = &c->hystart;
-	if (h->samples < HYSTART_SAMPLES || h->least_us == 0)
+	if (h->samples < HYSTART_SAMPLES || h->min_us == 0)
 		return;
 	if (h->baseline_us) {
-		if (h->least_us < h->baseline_us)
+		if (h->min_us < h->baseline_us)
 			h->baseline_us = 0;
 		return;
 	}
@@ -124,8 +124,8 @@ static void hystart_judge(struct congestion *c)
 	uint32_t longer = h->before_us / HYSTART_DIVISOR;
 	longer = longer < HYSTART_MIN_US ? HYSTART_MIN_US : longer;
 	longer = longer > HYSTART_MOST_US ? HYSTART_MOST_US : longer;
-	if (h->least_us >= h->before_us + longer) {
-		h->baseline_us = h->least_us;
+	if (h->min_us >= h->before_us + longer) {
+		h->baseline_us = h->min_us;
 		h->rounds = 0;
 	}
 }
@@ -139,8 +139,8 @@ static void hystart_round(struct congestion *c)
 		c->ops->init(c);
 		return;
 	}
-	h->before_us = h->least_us ? h->least_us : h->before_us;
-	h->least_us = 0;
+	h->before_us = h->min_us ? h->min_us : h->before_us;
+	h->min_us = 0;
 	h->samples = 0;
 }
 
@@ -149,7 +149,7 @@ static void hystart_sample(struct congestion *c, uint32_t us)
 	struct congestion_hystart *h = &c->hystart;
 	if (us == 0)
 		return;
-	h->least_us = h->least_us && h->least_us < us ? h->least_us : us;
+	h->min_us = h->min_us && h->min_us < us ? h->min_us : us;
 	h->samples += h->samples < UINT8_MAX;
 	hystart_judge(c);
 }

@@ -10,7 +10,7 @@
 
 #define MAX_WAITING   4096u /* buffers */
 #define WAITING_SHARE 4     /* at most 1/4 of the driver's buffers */
-#define WAITING_LEAST 64u
+#define WAITING_MIN   64u
 
 /* ---- level in the packet --------------------------------------------------------------------- */
 
@@ -172,7 +172,7 @@ int sy_stack_packet_hook(struct sy_stack *s, unsigned hook)
 
 	if (!p)
 		return -ENOMEM;
-	max = max > MAX_WAITING ? MAX_WAITING : max < WAITING_LEAST ? WAITING_LEAST : max;
+	max = max > MAX_WAITING ? MAX_WAITING : max < WAITING_MIN ? WAITING_MIN : max;
 	if (hook != SY_HOOK_NONE && !p->waiting.max && receive_levels_init(&p->waiting, max))
 		return -ENOMEM;
 	if (hook != SY_HOOK_NONE)

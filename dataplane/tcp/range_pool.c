@@ -5,8 +5,8 @@
 
 #include "priority.h"
 
-#define RANGES_LEAST 4096u
-#define RANGES_MOST  (1u << 22)
+#define RANGES_MIN 4096u
+#define RANGES_MAX (1u << 22)
 
 static int pool_make(struct sy_stack *s, struct pool *p, uint32_t size, uint32_t count)
 {
@@ -31,8 +31,8 @@ static void pool_close(struct pool *p)
 int pools_make(struct sy_stack *s)
 {
 	const struct sy_stack_options *o = &s->options;
-	uint64_t all = (o->send_all + o->receive_all) / 1024 + o->connections / 4 + RANGES_LEAST;
-	uint32_t count = all < RANGES_MOST ? (uint32_t)all : RANGES_MOST;
+	uint64_t all = (o->send_all + o->receive_all) / 1024 + o->connections / 4 + RANGES_MIN;
+	uint32_t count = all < RANGES_MAX ? (uint32_t)all : RANGES_MAX;
 
 	if (pool_make(s, &s->sent, sizeof(struct sent_range), count) ||
 	    pool_make(s, &s->flights, sizeof(union flight), o->connections + 1))

@@ -22,15 +22,15 @@ void rtt_min_sample(struct rtt *r, uint32_t us, uint64_t now_ms)
 {
 	us = us ? us : 1;
 	uint32_t halves = ((uint32_t)now_ms - r->half_ms) / HALF_MS;
-	if (r->least_us == 0) {
+	if (r->min_us == 0) {
 		r->half_ms = (uint32_t)now_ms;
 	} else if (halves > 0) {
-		r->before_us = halves == 1 ? r->least_us : 0;
-		r->least_us = us;
+		r->before_us = halves == 1 ? r->min_us : 0;
+		r->min_us = us;
 		r->half_ms += halves * HALF_MS;
 	}
-	if (r->least_us == 0 || us < r->least_us)
-		r->least_us = us;
+	if (r->min_us == 0 || us < r->min_us)
+		r->min_us = us;
 }
 
 void rtt_sample(struct rtt *r, uint32_t us, uint32_t per_window, uint64_t now_ms)

@@ -10,7 +10,7 @@
 #define IPV4_DF       0x4000
 #define LARGE_BUFFERS 64    /* per large segment */
 #define MAX_DATAGRAM  65535 /* with headers and Ethernet's: the limit of struct sy_view and IP */
-#define HEADERS_MOST  (SY_ETH_LEN + 40 + 60)
+#define HEADERS_MAX   (SY_ETH_LEN + 40 + 60)
 
 enum {
 	KIND_NOP = 1,
@@ -257,8 +257,8 @@ uint32_t segment_max_large(struct rte_mempool *pool, unsigned buffers)
 {
 	if (buffers == 0 || buffers > LARGE_BUFFERS)
 		buffers = LARGE_BUFFERS;
-	uint32_t max = first_room(pool, HEADERS_MOST) + (buffers - 1) * next_room(pool);
-	return max < MAX_DATAGRAM - HEADERS_MOST ? max : MAX_DATAGRAM - HEADERS_MOST;
+	uint32_t max = first_room(pool, HEADERS_MAX) + (buffers - 1) * next_room(pool);
+	return max < MAX_DATAGRAM - HEADERS_MAX ? max : MAX_DATAGRAM - HEADERS_MAX;
 }
 
 struct rte_mbuf *segment_make_large(struct rte_mempool *pool, const struct segment_plan *plan)

@@ -119,7 +119,7 @@ struct sent_news {
 	uint32_t sacked;    /* bytes newly SACKed */
 	uint32_t delivered; /* newly delivered bytes */
 	uint32_t rtt_us;    /* RTT sample by Karn's algorithm; 0: none */
-	uint32_t least_us;  /* RTT sample for the minimum, without the delay of delayed ACKs */
+	uint32_t min_us;    /* RTT sample for the minimum, without the delay of delayed ACKs */
 	bool dsack;
 	bool probe_lost; /* the tail loss probe repaired a loss: reduce the window (RFC 8985 7.4.2)
 	                  */

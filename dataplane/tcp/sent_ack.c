@@ -2,8 +2,8 @@
 /* Processing of ACKs: RFC 2018, 2883, 6675; RFC 8985 6.2 steps 1 to 3, and 7.4. */
 #include "sent_range.h"
 
-#define WIDENED_MOST 250
-#define PERSIST      16 /* recoveries */
+#define WIDENED_MAX 250
+#define PERSIST     16 /* recoveries */
 
 /* An ACK being applied to ranges. */
 struct acking {
@@ -11,9 +11,9 @@ struct acking {
 	struct pool *p;
 	const struct sent_ack *in;
 	struct sent_news *news;
-	uint32_t least_us; /* RACK.min_RTT */
-	uint32_t sack_us;  /* RTT sample of SACKed data, used if there is no other */
-	bool again;        /* retransmitted data was cumulatively acknowledged */
+	uint32_t min_us;  /* RACK.min_RTT */
+	uint32_t sack_us; /* RTT sample of SACKed data, used if there is no other */
+	bool again;       /* retransmitted data was cumulatively acknowledged */
 };
 
 /* ---- delivery of a range --------------------------------------------------------------------- */
@@ -22,8 +22,8 @@ static void sample(struct acking *a, uint32_t us, bool cumulative)
 {
 	uint32_t *slowest = cumulative ? &a->news->rtt_us : &a->sack_us;
 	*slowest = us > *slowest ? us : *slowest;
-	if (a->news->least_us == 0 || us < a->news->least_us)
-		a->news->least_us = us;
+	if (a->news->min_us == 0 || us < a->news->min_us)
+		a->news->min_us = us;
 }
 
 /* RFC 8985 6.2 step 2: an ACK of a retransmission within min_RTT is ambiguous. */
@@ -35,7 +35,7 @@ static void rack_update(struct acking *a, const struct sent_range *r, uint32_t t
 	if (r->marks & SENT_RETRANSMITTED) {
 		if (a->in->echo_ns && r->sent_ns >= a->in->echo_ns)
 			return;
-		if (us < a->least_us)
+		if (us < a->min_us)
 			return;
 	}
 	s->rack_us = us;
@@ -112,7 +112,7 @@ static void advance(struct acking *a)
 	/* A retransmission filled a hole: data behind it may have arrived long before, so it yields
 	 * no RTT sample and no evidence about the RTO. */
 	if (a->again) {
-		a->news->rtt_us = a->news->least_us = 0;
+		a->news->rtt_us = a->news->min_us = 0;
 		a->news->original = false;
 	}
 }
@@ -259,14 +259,14 @@ static void window_widen(struct sent *s, bool dsack)
 		return;
 	s->in_dsack_round = true;
 	s->dsack_round = s->nxt;
-	s->widened += s->widened < WIDENED_MOST;
+	s->widened += s->widened < WIDENED_MAX;
 	s->persist = PERSIST;
 }
 
 void sent_acked(struct sent *s, struct pool *p, const struct rtt *r, const struct sent_ack *in,
                 struct sent_news *news)
 {
-	struct acking a = {.s = s, .p = p, .in = in, .news = news, .least_us = rtt_min_us(r)};
+	struct acking a = {.s = s, .p = p, .in = in, .news = news, .min_us = rtt_min_us(r)};
 	bool dsack = is_dsack(in, s->una);
 
 	*news = (struct sent_news){0};

@@ -10,7 +10,7 @@ from checks.base import ROOT, complaints, tracked
 
 SCRIPTS = "dataplane/tcp/tests/test_script_*.c"
 PAGE = ROOT / "docs/testing.md"
-LEAST, ALL_LEAST = 2, 150
+CASES_MIN, ALL_MIN = 2, 150
 MARKS = "<!-- scripts -->\n", "<!-- /scripts -->\n"
 
 # Names that belong to a mechanism: an RFC and a section, or a figure or requirement of it.
@@ -127,10 +127,10 @@ def written(page, made):
 def too_few():
     made, _, named = count()
     for name, (_, cases) in made.items():
-        if cases < LEAST:
+        if cases < CASES_MIN:
             yield f"{name}: {cases} scripts name its sections"
-    if named < ALL_LEAST:
-        yield f"{named} scripts name a section, fewer than {ALL_LEAST}"
+    if named < ALL_MIN:
+        yield f"{named} scripts name a section, fewer than {ALL_MIN}"
 
 
 def check():

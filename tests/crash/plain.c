@@ -287,27 +287,27 @@ static uint32_t state_longest(const struct flow *f, uint8_t state, uint8_t fins)
 }
 
 /* The shortest and the longest timeout of the states that the flow may be in. */
-static void flow_timeouts(const struct flow *f, uint32_t *least, uint32_t *most)
+static void flow_timeouts(const struct flow *f, uint32_t *min, uint32_t *max)
 {
 	uint8_t state, fins;
-	*least = state_least(f, f->state, f->fins);
-	*most = state_longest(f, f->state, f->fins);
+	*min = state_least(f, f->state, f->fins);
+	*max = state_longest(f, f->state, f->fins);
 	if (!f->pending)
 		return;
 	flow_after(f, &state, &fins);
 	uint32_t soon = state_least(f, state, fins), late = state_longest(f, state, fins);
-	*least = soon < *least ? soon : *least;
-	*most = late > *most ? late : *most;
+	*min = soon < *min ? soon : *min;
+	*max = late > *max ? late : *max;
 }
 
 /* The longest silence of the flow's session. */
 static uint32_t flow_longest(const struct flow *f)
 {
-	uint32_t least, most;
+	uint32_t min, max;
 	if (f->certainty == FLOW_LOOSE)
 		return LONGEST;
-	flow_timeouts(f, &least, &most);
-	return most + LATE + (f->certainty == FLOW_DOOMED && !flow_is_udp(f) ? LATE + DYING : 0);
+	flow_timeouts(f, &min, &max);
+	return max + LATE + (f->certainty == FLOW_DOOMED && !flow_is_udp(f) ? LATE + DYING : 0);
 }
 
 bool flow_may_be(const struct flow *f, const char *state_name)
@@ -331,11 +331,11 @@ static bool flow_is_served(const struct flow *f, const struct plain_config *c)
 
 bool flow_must_live(const struct flow *f, const struct plain_config *c, uint32_t now)
 {
-	uint32_t least, most;
+	uint32_t min, max;
 	if (f->certainty != FLOW_CERTAIN || (f->pending && f->reopens) || flow_lingers(f, now))
 		return false;
-	flow_timeouts(f, &least, &most);
-	return now - f->seen_first + ROUNDING <= least && flow_is_served(f, c);
+	flow_timeouts(f, &min, &max);
+	return now - f->seen_first + ROUNDING <= min && flow_is_served(f, c);
 }
 
 bool flow_may_live(const struct flow *f, const struct plain_config *c, uint32_t now)

@@ -403,8 +403,8 @@ static void workload_packets(struct run *l)
 static void workload_time(struct run *l)
 {
 	/* Now and then enough time for a sweep to end many sessions at once. */
-	uint32_t most = rng_percent(&l->rng, 10) ? 12000 : 2000;
-	uint64_t ns = rng_below(&l->rng, most) * (SECOND_NS / 1000);
+	uint32_t max = rng_percent(&l->rng, 10) ? 12000 : 2000;
+	uint64_t ns = rng_below(&l->rng, max) * (SECOND_NS / 1000);
 	l->h->now_ns = l->harness.now_ns + ns;
 	turn_begins(l);
 	harness_advance(&l->harness, ns);
@@ -422,20 +422,20 @@ void workload_step(struct run *l)
 
 /* Probes up to this many sessions from one side, in any state. No session restarts, because the
  * existing ones must continue first. */
-static void workload_ask(struct run *l, enum plain_side side, unsigned most)
+static void workload_ask(struct run *l, enum plain_side side, unsigned max)
 {
 	struct chronicle *h = l->h;
 	const struct plain_config *c = &h->config[h->accepted];
 	unsigned at = rng_below(&l->rng, PLAIN_FLOWS);
-	for (unsigned n = 0; n < PLAIN_FLOWS && most > 0;) {
+	for (unsigned n = 0; n < PLAIN_FLOWS && max > 0;) {
 		struct burst b = {0};
-		for (; n < PLAIN_FLOWS && b.count < SY_BURST && most > 0; n++) {
+		for (; n < PLAIN_FLOWS && b.count < SY_BURST && max > 0; n++) {
 			unsigned i = (at + n) % PLAIN_FLOWS;
 			if (!flow_is_fresh(&h->flow[i], plain_seconds(h)) ||
 			    !flow_ask(&h->flow[i], c, side))
 				continue;
 			burst_add(l, &b, i);
-			most--;
+			max--;
 		}
 		h->probed += b.count;
 		burst_run(l, &b);
@@ -445,7 +445,7 @@ static void workload_ask(struct run *l, enum plain_side side, unsigned most)
 void workload_resume(struct run *l)
 {
 	struct chronicle *h = l->h;
-	unsigned most = l->last ? PLAIN_FLOWS : ASKED;
+	unsigned max = l->last ? PLAIN_FLOWS : ASKED;
 	for (unsigned i = 0; i < PLAIN_FLOWS;) {
 		struct burst b = {.again = true};
 		for (; i < PLAIN_FLOWS && b.count < SY_BURST; i++)
@@ -454,6 +454,6 @@ void workload_resume(struct run *l)
 				burst_add(l, &b, i);
 		burst_run(l, &b);
 	}
-	workload_ask(l, PLAIN_SERVER, most);
-	workload_ask(l, PLAIN_CLIENT, most);
+	workload_ask(l, PLAIN_SERVER, max);
+	workload_ask(l, PLAIN_CLIENT, max);
 }

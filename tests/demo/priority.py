@@ -30,7 +30,7 @@ PICTURE = """
 """
 KEYS, SCANNERS = 50_000, 6
 LARGE, DOWNLOADERS = 4_000_000, 24
-COUNT, LEAST = 20, 5  # urgent requests of a measurement, and before a change
+COUNT, COUNT_MIN = 20, 5  # urgent requests of a measurement, and before a change
 ROUNDS = range(3, 13)  # of measurements: more than the minimum only while a goal is missed
 OTHERS = {"redis": SCANNERS, "lighttpd": DOWNLOADERS}
 GOAL = 0.5  # at most, of the median without a hook, and of that after its removal
@@ -145,7 +145,7 @@ class Priority:
         load, done, others = self.load(kind), threading.Event(), []
         self.await_load(kind)
         if change:
-            self.clock(kind, lambda took: len(took) == LEAST)
+            self.clock(kind, lambda took: len(took) == COUNT_MIN)
             hook(self.names[kind], *change)
         one = threading.Thread(
             target=lambda: others.extend(

@@ -142,8 +142,8 @@ static void file_make(const uint8_t *data, size_t size, unsigned mode)
 	}
 	while (size > 4) {
 		size_t at = ((size_t)data[0] << 16 | (size_t)data[1] << 8 | data[2]) % i.size;
-		size_t count = data[3], most = size - 4 < i.size - at ? size - 4 : i.size - at;
-		count = count < most ? count : most;
+		size_t count = data[3], max = size - 4 < i.size - at ? size - 4 : i.size - at;
+		count = count < max ? count : max;
 		memcpy(i.bytes + at, data + 4, count);
 		data += 4 + count;
 		size -= 4 + count;

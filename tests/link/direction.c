@@ -85,8 +85,8 @@ static void wire_put(struct direction *d, uint32_t index, uint64_t due)
 	d->pool->packet[index].due = due;
 	heap_put(&d->wire, due, index);
 	uint64_t way = direction_on_the_way(d);
-	if (way > d->counts.way_most)
-		d->counts.way_most = way;
+	if (way > d->counts.way_max)
+		d->counts.way_max = way;
 }
 
 static void opening_queue_release(struct direction *d, uint32_t place, uint64_t due)
@@ -119,7 +119,7 @@ static void wire_hold(struct direction *d, uint32_t index, uint64_t due)
 {
 	struct packet *p = &d->pool->packet[index];
 	bool waits = d->params.reorder_distance > 0;
-	if (waits && d->held_count == HELD_MOST) {
+	if (waits && d->held_count == HELD_MAX) {
 		wire_pass(d, index, due);
 		return;
 	}
@@ -266,8 +266,8 @@ static void queue_enter(struct direction *d, uint32_t index)
 	}
 	queue_put(&d->queue, d->pool, index);
 	uint64_t way = direction_on_the_way(d);
-	if (way > d->counts.way_most)
-		d->counts.way_most = way;
+	if (way > d->counts.way_max)
+		d->counts.way_max = way;
 }
 
 /* ---- MTU ------------------------------------------------------------------------------------- */

@@ -54,10 +54,10 @@ struct direction_counts {
 	DIRECTION_COUNTS(X)
 #undef X
 	uint64_t drop[DROP_COUNT];
-	uint64_t way_most; /* packets on their way at a time */
+	uint64_t way_max; /* packets on their way at a time */
 };
 
-#define HELD_MOST 256
+#define HELD_MAX 256
 
 struct direction {
 	struct params params;
@@ -74,7 +74,7 @@ struct direction {
 	struct heap wire;
 	uint64_t last_due, passed; /* of packets that are not reordered */
 	/* Reordered packets that wait for followers, in no order. */
-	uint32_t held[HELD_MOST], held_count;
+	uint32_t held[HELD_MAX], held_count;
 };
 
 int direction_open(struct direction *d, struct pool *pool, struct direction *back);

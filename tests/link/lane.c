@@ -63,7 +63,7 @@ void link_clear(struct link *l)
 	for (unsigned i = 0; i < 2; i++) {
 		struct lane *lane = &l->lane[i];
 		uint64_t way = lane_on_the_way(lane);
-		lane->direction.counts = (struct direction_counts){.arrived = way, .way_most = way};
+		lane->direction.counts = (struct direction_counts){.arrived = way, .way_max = way};
 		lane->late = (struct lateness){0};
 		if (lane->from->name)
 			port_lost(lane->from);

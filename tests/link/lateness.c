@@ -22,7 +22,7 @@ void lateness_add(struct lateness *l, uint64_t ns)
 {
 	l->bucket[bucket_of(ns)]++;
 	l->count++;
-	l->most = ns > l->most ? ns : l->most;
+	l->max = ns > l->max ? ns : l->max;
 }
 
 uint64_t lateness_share(const struct lateness *l, double share)
@@ -31,7 +31,7 @@ uint64_t lateness_share(const struct lateness *l, double share)
 	for (unsigned i = 0; i < LATENESS_BUCKETS; i++) {
 		seen += l->bucket[i];
 		if (seen && seen >= wanted)
-			return bucket_end(i) < l->most ? bucket_end(i) : l->most;
+			return bucket_end(i) < l->max ? bucket_end(i) : l->max;
 	}
-	return l->most;
+	return l->max;
 }

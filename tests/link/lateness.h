@@ -9,7 +9,7 @@
 #define LATENESS_BUCKETS (64 * LATENESS_PARTS)
 
 struct lateness {
-	uint64_t count, most;
+	uint64_t count, max;
 	uint64_t bucket[LATENESS_BUCKETS];
 };
 

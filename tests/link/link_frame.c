@@ -9,7 +9,7 @@ enum {
 	TYPE_VLAN = 0x8100,
 	TYPE_IPV6 = 0x86dd,
 	TYPE_QINQ = 0x88a8,
-	IPV4_LEAST = 20,
+	IPV4_MIN = 20,
 	IPV6_LENGTH = 40,
 	PROTO_ICMP = 1,
 	PROTO_IGMP = 2,
@@ -94,7 +94,7 @@ struct frame frame_look(uint8_t *bytes, uint32_t length)
 	}
 	f.ip = bytes + f.before;
 	f.length = length - f.before;
-	if (type == TYPE_IPV4 && f.length >= IPV4_LEAST && ipv4_header(f.ip) >= IPV4_LEAST &&
+	if (type == TYPE_IPV4 && f.length >= IPV4_MIN && ipv4_header(f.ip) >= IPV4_MIN &&
 	    get16(f.ip + 2) >= ipv4_header(f.ip) && get16(f.ip + 2) <= f.length) {
 		f.version = 4;
 		f.length = get16(f.ip + 2); /* behind it there may be padding */
@@ -148,7 +148,7 @@ static void options_of_later_fragment(uint8_t *ip)
 {
 	enum { END = 0, NO_OPERATION = 1, COPIED = 0x80 };
 	uint32_t length = ipv4_header(ip);
-	for (uint32_t at = IPV4_LEAST; at < length && ip[at] != END;) {
+	for (uint32_t at = IPV4_MIN; at < length && ip[at] != END;) {
 		uint32_t size = 1;
 		if (ip[at] != NO_OPERATION)
 			size = at + 1 < length && ip[at + 1] >= 2 ? ip[at + 1] : length - at;
@@ -199,12 +199,12 @@ static uint32_t too_big_v4(const struct frame *f, uint32_t mtu, const struct in_
 {
 	if (!gets_answer_v4(f))
 		return 0;
-	uint32_t most = IPV4_ANSWER - IPV4_LEAST - ICMP_HEADER;
-	uint32_t quoted = f->length < most ? f->length : most;
-	uint32_t length = IPV4_LEAST + ICMP_HEADER + quoted;
-	uint8_t *icmp = ip + IPV4_LEAST;
+	uint32_t max = IPV4_ANSWER - IPV4_MIN - ICMP_HEADER;
+	uint32_t quoted = f->length < max ? f->length : max;
+	uint32_t length = IPV4_MIN + ICMP_HEADER + quoted;
+	uint8_t *icmp = ip + IPV4_MIN;
 
-	memset(ip, 0, IPV4_LEAST + ICMP_HEADER);
+	memset(ip, 0, IPV4_MIN + ICMP_HEADER);
 	ip[0] = 0x45;
 	ip[1] = 0xc0; /* network control: RFC 1812 section 4.3.2.5 */
 	put16(ip + 2, length);
@@ -229,8 +229,8 @@ static uint32_t too_big_v6(const struct frame *f, uint32_t mtu, const struct in6
 	     f->ip[IPV6_LENGTH] < ICMPV6_INFORMATION) ||
 	    f->ip[8] == 0xff)
 		return 0;
-	uint32_t most = IPV6_ANSWER - IPV6_LENGTH - ICMP_HEADER;
-	uint32_t quoted = f->length < most ? f->length : most, size = ICMP_HEADER + quoted;
+	uint32_t max = IPV6_ANSWER - IPV6_LENGTH - ICMP_HEADER;
+	uint32_t quoted = f->length < max ? f->length : max, size = ICMP_HEADER + quoted;
 	uint8_t *icmp = ip + IPV6_LENGTH;
 
 	memset(ip, 0, IPV6_LENGTH + ICMP_HEADER);

@@ -37,11 +37,11 @@ static const char usage[] =
         "\n"
         "Parameters:\n";
 
-static bool number_read(const char *text, uint64_t least, uint64_t most, uint64_t *out)
+static bool number_read(const char *text, uint64_t min, uint64_t max, uint64_t *out)
 {
 	char *end;
 	*out = strtoull(text, &end, 10);
-	return end != text && *end == '\0' && *text != '-' && *out >= least && *out <= most;
+	return end != text && *end == '\0' && *text != '-' && *out >= min && *out <= max;
 }
 
 static const struct option known[] = {

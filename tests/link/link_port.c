@@ -29,10 +29,10 @@ static int port_fail(struct port *p, const char *what, char error[static PORT_ER
 	return -code;
 }
 
-static uint32_t power_of_two(uint32_t least)
+static uint32_t power_of_two(uint32_t min)
 {
 	uint32_t size = 2048;
-	while (size < least)
+	while (size < min)
 		size *= 2;
 	return size;
 }

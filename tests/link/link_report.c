@@ -29,14 +29,14 @@ static void lane_report(struct lane *l, FILE *out)
 	}
 	fprintf(out, "}, \"dropped\": %lu", all);
 	fprintf(out, ", \"on_the_way\": %lu, \"on_the_way_most\": %lu", lane_on_the_way(l),
-	        c->way_most);
+	        c->way_max);
 	fprintf(out, ", \"queue\": {\"packets\": %u, \"bytes\": %lu}", d->queue.packets,
 	        d->queue.bytes);
 	fprintf(out, ", \"send_waits\": %lu", l->to->waited);
 	fprintf(out,
 	        ", \"late_us\": {\"p50\": %.3f, \"p99\": %.3f, \"p999\": %.3f, \"most\": %.3f}}",
 	        us(lateness_share(&l->late, 0.5)), us(lateness_share(&l->late, 0.99)),
-	        us(lateness_share(&l->late, 0.999)), us(l->late.most));
+	        us(lateness_share(&l->late, 0.999)), us(l->late.max));
 }
 
 char *link_report(struct link *l)

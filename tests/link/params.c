@@ -57,7 +57,7 @@ static const struct unit {
   numbers[] = {{"", 1}, {NULL, 0}}, shares[] = {{"", 1}, {"%", 0.01}, {NULL, 0}};
 
 /* Longer delays, faster rates and larger sizes are mistakes, and would overflow. */
-#define VALUE_MOST 1e12
+#define VALUE_MAX 1e12
 
 void params_default(struct params *p)
 {
@@ -71,7 +71,7 @@ void params_default(struct params *p)
 	inet_pton(AF_INET6, "fd00:ffff::1", &p->router6);
 }
 
-static bool value_read(const char *text, const struct unit *units, double most, double *out)
+static bool value_read(const char *text, const struct unit *units, double max, double *out)
 {
 	char *end;
 	*out = strtod(text, &end);
@@ -80,7 +80,7 @@ static bool value_read(const char *text, const struct unit *units, double most, 
 	for (; units->name; units++)
 		if (strcmp(end, units->name) == 0) {
 			*out *= units->factor;
-			return *out <= most;
+			return *out <= max;
 		}
 	return *out == 0 && *end == '\0';
 }
@@ -94,7 +94,7 @@ static bool known_read(const struct known *k, const char *text, struct params *p
 	case KIND_TIME:
 	case KIND_RATE:
 	case KIND_NUMBER:
-		if (!value_read(text, units[k->kind], VALUE_MOST, &value))
+		if (!value_read(text, units[k->kind], VALUE_MAX, &value))
 			return false;
 		*(uint64_t *)field = (uint64_t)(value + 0.5);
 		return true;

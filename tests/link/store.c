@@ -32,8 +32,8 @@ uint32_t pool_take(struct pool *p)
 	uint32_t index = p->free;
 	if (index != STORE_NONE)
 		p->free = p->packet[index].next;
-	else if (p->most < p->count)
-		index = p->most++;
+	else if (p->max < p->count)
+		index = p->max++;
 	else
 		return STORE_NONE;
 	p->packet[index] = (struct packet){.next = STORE_NONE};

@@ -20,7 +20,7 @@ struct packet {
 struct pool {
 	struct packet *packet;
 	uint8_t *bytes;
-	uint32_t count, slot, free, used, most;
+	uint32_t count, slot, free, used, max;
 };
 
 /* Slots for `count` packets of up to `slot` bytes. Memory is touched when it is first used. */

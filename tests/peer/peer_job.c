@@ -18,7 +18,7 @@ struct word {
 static const struct word words[] = {
         {"seed", "names the stream's bytes (1)", NUMBER, AT(seed)},
         {"send", "bytes of the stream to send, then this side's end (0)", NUMBER, AT(send)},
-        {"write", "bytes of one call (16384)", NUMBER, AT(most)},
+        {"write", "bytes of one call (16384)", NUMBER, AT(max)},
         {"echo", "on: sends back what arrives instead", SWITCH, AT(echo)},
         {"answer", "with echo: waits for so many bytes, and sends them back together", NUMBER,
          AT(answer)},
@@ -135,7 +135,7 @@ static bool words_read(struct job *j, char *rest, char *error)
 /* Checks options against each other. */
 static const char *job_check(const struct job *j)
 {
-	if (j->most == 0 || (!j->listens && (j->times == 0 || j->rounds == 0)))
+	if (j->max == 0 || (!j->listens && (j->times == 0 || j->rounds == 0)))
 		return "write, times and rounds are at least 1";
 	if (j->read_ms && !j->read)
 		return "read-ms needs read";
@@ -159,7 +159,7 @@ struct job *job_read(char *line, char error[static JOB_ERROR])
 		snprintf(error, JOB_ERROR, "no memory");
 		return NULL;
 	}
-	*j = (struct job){.seed = 1, .most = WRITE_DEFAULT, .rounds = 1};
+	*j = (struct job){.seed = 1, .max = WRITE_DEFAULT, .rounds = 1};
 	j->listens = strcmp(verb, "listen") == 0;
 	j->times = j->listens ? 0 : 1;
 	fine = (j->listens || strcmp(verb, "connect") == 0) && endpoint_read(&rest, &j->from) &&

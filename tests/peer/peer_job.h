@@ -19,11 +19,11 @@ struct job {
 	bool listens;
 	struct sy_stack_endpoint from, to;
 	sy_stack_id listener;
-	uint64_t seed, send, most; /* most: bytes per call */
-	uint64_t urgent;           /* the byte before this one is urgent; 0: none */
-	uint64_t reset_after;      /* bytes sent or received; 0: never */
-	uint64_t asks;             /* questions, each answered by as many bytes */
-	uint64_t part[JOB_PARTS];  /* the calls that a question is made of */
+	uint64_t seed, send, max; /* most: bytes per call */
+	uint64_t urgent;          /* the byte before this one is urgent; 0: none */
+	uint64_t reset_after;     /* bytes sent or received; 0: never */
+	uint64_t asks;            /* questions, each answered by as many bytes */
+	uint64_t part[JOB_PARTS]; /* the calls that a question is made of */
 	unsigned parts;
 	uint64_t part_ms;       /* a pause before each but the first */
 	uint64_t answer;        /* echoes so many bytes at once; 0: all that have arrived */

@@ -86,17 +86,17 @@ static const struct option known[] = {
         {0},
 };
 
-static bool number_read(const char *text, uint64_t least, uint64_t most, uint64_t *out)
+static bool number_read(const char *text, uint64_t min, uint64_t max, uint64_t *out)
 {
 	char *end;
 	*out = strtoull(text, &end, 10);
-	return end != text && *end == '\0' && *text != '-' && *out >= least && *out <= most;
+	return end != text && *end == '\0' && *text != '-' && *out >= min && *out <= max;
 }
 
-static bool number32_read(const char *text, uint32_t most, uint32_t *out)
+static bool number32_read(const char *text, uint32_t max, uint32_t *out)
 {
 	uint64_t value;
-	if (!number_read(text, 1, most, &value))
+	if (!number_read(text, 1, max, &value))
 		return false;
 	*out = (uint32_t)value;
 	return true;

@@ -146,7 +146,7 @@ static bool may_send(const struct talk *t)
 static uint64_t call_length(const struct talk *t, int *flags)
 {
 	const struct job *j = t->job;
-	uint64_t left = talk_target(t) - t->written, n = left < j->most ? left : j->most;
+	uint64_t left = talk_target(t) - t->written, n = left < j->max ? left : j->max;
 
 	*flags = 0;
 	if (j->asks) {
@@ -242,19 +242,19 @@ static bool waits_for_more(struct peer *p, const struct talk *t)
 static void talk_read(struct peer *p, struct talk *t, uint64_t now)
 {
 	const struct job *j = t->job;
-	uint64_t most = j->read ? j->read : UINT64_MAX;
+	uint64_t max = j->read ? j->read : UINT64_MAX;
 	const void *bytes;
 	int64_t len = -EAGAIN;
 
 	if (t->held || (j->read_ms && now < t->wake_at) || waits_for_more(p, t))
 		return;
-	while (most > 0 && (len = sy_stack_peek(p->stack, t->id, &bytes)) > 0) {
-		uint64_t n = (uint64_t)len < most ? (uint64_t)len : most;
+	while (max > 0 && (len = sy_stack_peek(p->stack, t->id, &bytes)) > 0) {
+		uint64_t n = (uint64_t)len < max ? (uint64_t)len : max;
 		if (!talk_take(p, t, bytes, n, now))
 			return;
-		most -= n;
+		max -= n;
 	}
-	if (j->read_ms && most < j->read)
+	if (j->read_ms && max < j->read)
 		talk_pause(p, t, j->read_ms, now);
 	if (len == 0)
 		t->peer_ended = true;

@@ -86,8 +86,8 @@ static void react_by_icmp_error(struct fuzz_traffic *w, unsigned port, const uin
 	struct rng *d = &w->rng;
 	struct frame error = {.port = (uint8_t)port};
 	const struct sy_addr router = harness_addr(v->v4 ? "203.0.113.9" : "2001:db8:99::9");
-	unsigned least = v->l4 - v->l3 + 8u, all = v->frame_len - v->l3;
-	unsigned quoted = least + rng_below(d, all - least + 1);
+	unsigned min = v->l4 - v->l3 + 8u, all = v->frame_len - v->l3;
+	unsigned quoted = min + rng_below(d, all - min + 1);
 	frame_error(&error, d, &router, type[rng_below(d, SY_ARRAY_LEN(type))][!v->v4],
 	            rng_below(d, 2000), frame, quoted < 1200 ? quoted : 1200);
 	*fuzz_traffic_pend(w) = error;

@@ -8,11 +8,11 @@
 #include "address_ranges_table.h"
 
 #define ROOT_BITS    16u    /* min bits of the address that index the root */
-#define ROOT_MOST    20u    /* max bits */
+#define ROOT_MAX     20u    /* max bits */
 #define CLASSES      65535u /* max classes */
 #define LEVELS       4u
 #define FILTER_SMALL 8   /* the logarithm of a filter's lines: 16 kB */
-#define FILTER_LEAST 64u /* min limit for networks in a filter, if there are few ranges */
+#define FILTER_MIN   64u /* min limit for networks in a filter, if there are few ranges */
 
 /* An address, its first bit highest. IPv4's 32 bits are the highest. */
 typedef unsigned __int128 key128;
@@ -303,7 +303,7 @@ static int entries_settle(struct family *f)
 static int root_make(struct family *f)
 {
 	unsigned bits = ROOT_BITS;
-	while (bits < ROOT_MOST && (UINT32_C(2) << bits) < f->block[0].count)
+	while (bits < ROOT_MAX && (UINT32_C(2) << bits) < f->block[0].count)
 		bits++;
 	const uint32_t positions = UINT32_C(1) << bits;
 	f->root_shift = 32 - bits;
@@ -329,29 +329,29 @@ static key128 range_last(const struct cuts *cuts, size_t i)
 
 /* The number of networks of this prefix length with an address in a set; or a number above
  * `most`. */
-static uint64_t networks_count(const struct cuts *cuts, unsigned bits, uint64_t most)
+static uint64_t networks_count(const struct cuts *cuts, unsigned bits, uint64_t max)
 {
 	const unsigned shift = 128 - bits;
 	key128 next = 0; /* the first that has not been counted */
 	uint64_t count = 0;
-	for (size_t i = 0; i < cuts->count && count <= most; i++) {
+	for (size_t i = 0; i < cuts->count && count <= max; i++) {
 		key128 first = cuts->cut[i].at >> shift, last = range_last(cuts, i) >> shift;
 		if (first < next)
 			first = next;
 		if (!cuts->cut[i].class || first > last)
 			continue;
-		count += last - first < most ? (uint64_t)(last - first) + 1 : most + 1;
+		count += last - first < max ? (uint64_t)(last - first) + 1 : max + 1;
 		next = last + 1;
 	}
 	return count;
 }
 
 /* The longest prefix length with at most `most` such networks. */
-static unsigned networks_bits(const struct cuts *cuts, bool v4, uint64_t most)
+static unsigned networks_bits(const struct cuts *cuts, bool v4, uint64_t max)
 {
 	unsigned low = 1, high = v4 ? 32 : 128;
 	for (unsigned at = high; low < high; at = (low + high + 1) / 2)
-		if (networks_count(cuts, at, most) <= most)
+		if (networks_count(cuts, at, max) <= max)
 			low = at;
 		else
 			high = at - 1;
@@ -389,9 +389,9 @@ static void filter_fill(struct filter *f, const struct cuts *cuts, unsigned bits
  * half of all networks would be in it, it lets all addresses pass. */
 static int filter_make(struct filter *f, const struct cuts *cuts, bool v4)
 {
-	const uint64_t most = FILTER_LEAST + 2 * cuts->count;
-	const unsigned bits = networks_bits(cuts, v4, most);
-	const uint64_t networks = networks_count(cuts, bits, most);
+	const uint64_t max = FILTER_MIN + 2 * cuts->count;
+	const unsigned bits = networks_bits(cuts, v4, max);
+	const uint64_t networks = networks_count(cuts, bits, max);
 	const bool all = bits < 64 && networks > UINT64_C(1) << bits >> 1;
 	const struct sy_addr mask = key_address(~(key128)0 << (128 - bits), v4);
 	unsigned lines = 1; /* the logarithm of their number */

@@ -132,7 +132,7 @@ static int limit_link(struct limit_model *m, struct model_limit *l, struct sy_er
 	m->limit[l->id] = l;
 	m->limits++;
 	m->concern_count += l->concerns + l->within;
-	m->clients += l->most;
+	m->clients += l->max;
 	return 0;
 }
 
@@ -143,7 +143,7 @@ static void limit_unlink(struct limit_model *m, struct model_limit *l)
 	m->limit[l->id] = NULL;
 	m->limits--;
 	m->concern_count -= l->concerns + l->within;
-	m->clients -= l->most;
+	m->clients -= l->max;
 }
 
 /* Unlinks a limit, and frees it unless a rollback needs it. */
@@ -174,12 +174,12 @@ static int limit_id_alloc(struct sy_balance *b, struct model_limit *l, struct sy
 		id_free(&m->ids, l->id);
 		return rc;
 	}
-	if (l->most == 0)
+	if (l->max == 0)
 		return 0;
-	m->state[l->id].table = sy_limit_table_create(l->most, b->workers);
+	m->state[l->id].table = sy_limit_table_create(l->max, b->workers);
 	return m->state[l->id].table ? 0
 	                             : sy_fail(err, ENOMEM, "limit %s: no memory for %u clients",
-	                                       l->name, l->most);
+	                                       l->name, l->max);
 }
 
 int limit_put(struct sy_balance *b, const pb_limit *pb, struct sy_error *err)
@@ -331,7 +331,7 @@ static void bucket_begin(struct sy_balance *b, const struct model_limit *l, uint
 		return;
 	const struct limit_totals carried = limit_totals(b, l->replaces);
 	totals_subtract(&m->state[l->id].base, &carried);
-	if (from->clients || l->most > 0)
+	if (from->clients || l->max > 0)
 		return;
 	uint64_t left = sy_limit_credit(&b->limits.bucket[from->id].limit, &from->rate,
 	                                sy_limit_volume(&from->rate, now));

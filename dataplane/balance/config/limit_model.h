@@ -52,7 +52,7 @@ struct model_limit {
 	uint8_t *packed; /* the message as received */
 	size_t packed_len;
 	uint64_t amount, period_ns, burst;
-	uint32_t batch, most;
+	uint32_t batch, max;
 	unsigned concerns;
 	unsigned within; /* prefixes of clients */
 	struct limit_concern *concern;

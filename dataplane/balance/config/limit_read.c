@@ -18,7 +18,7 @@
 
 /* By LIMIT_LAYER_*, starting with L3: bytes added to each packet, and min size. */
 static const struct {
-	uint8_t header, least;
+	uint8_t header, min;
 } layers[] = {{0, 0}, {14, 60}, {18, 64}, {38, 84}};
 
 static const uint8_t engines[] = {
@@ -39,7 +39,7 @@ static int limit_fail(const pb_limit *pb, struct sy_error *err, const char *what
 /* By enum limit_unit. */
 static const struct {
 	const char *name;
-	uint64_t least, most, burst;
+	uint64_t min, max, burst;
 } units[] = {
         [LIMIT_BYTES] = {"bits", 8000, UINT64_C(400000000000), UINT64_C(100000000000)},
         [LIMIT_PACKETS] = {"packets", 1, 1000000000, 1000000000},
@@ -53,12 +53,12 @@ static int read_amount(const pb_limit *pb, struct model_limit *l, struct sy_erro
 	const unsigned unit = pb->unit == BITS      ? LIMIT_BYTES
 	                      : pb->unit == PACKETS ? LIMIT_PACKETS
 	                                            : LIMIT_SESSIONS;
-	if (pb->per_second < units[unit].least || pb->per_second > units[unit].most)
+	if (pb->per_second < units[unit].min || pb->per_second > units[unit].max)
 		return sy_fail(err, EINVAL,
 		               "limit %s: %" PRIu64 " %s a second are not within %" PRIu64
 		               "–%" PRIu64,
-		               pb->name, pb->per_second, units[unit].name, units[unit].least,
-		               units[unit].most);
+		               pb->name, pb->per_second, units[unit].name, units[unit].min,
+		               units[unit].max);
 	if (pb->burst < 1 || pb->burst > units[unit].burst)
 		return sy_fail(err, EINVAL,
 		               "limit %s: a burst of %" PRIu64 " %s is not within 1–%" PRIu64,
@@ -80,7 +80,7 @@ static int read_layer(const pb_limit *pb, struct limit *out, struct sy_error *er
 		return limit_fail(pb, err, "only a limit of bits has a layer: leave it out");
 	const unsigned layer = pb->layer ? (unsigned)pb->layer - 1 : 0;
 	out->header = layers[layer].header;
-	out->least = layers[layer].least;
+	out->min = layers[layer].min;
 	return 0;
 }
 
@@ -141,7 +141,7 @@ static int read_engine(const pb_limit *pb, struct model_limit *l, struct sy_erro
 static int engine_prepare(struct sy_balance *b, const struct model_limit *l, struct sy_error *err)
 {
 	struct sy_error why = {0};
-	if (engines[l->requested_engine] != SY_LIMIT_ATOMIC || b->workers == 1 || l->most > 0 ||
+	if (engines[l->requested_engine] != SY_LIMIT_ATOMIC || b->workers == 1 || l->max > 0 ||
 	    l->unit == LIMIT_SESSIONS || l->built->marks || event_stage_open(b, &why) == 0)
 		return 0;
 	if (!b->ctl->lenient)
@@ -155,7 +155,7 @@ static int engine_prepare(struct sy_balance *b, const struct model_limit *l, str
 static uint8_t engine_of(const struct sy_balance *b, const struct model_limit *l, bool marks)
 {
 	const uint8_t requested = engines[l->requested_engine];
-	if (l->most > 0)
+	if (l->max > 0)
 		return SY_LIMIT_CAS;
 	if (b->workers == 1)
 		return SY_LIMIT_OWN;
@@ -206,7 +206,7 @@ static const char *atomic_reason(const struct sy_balance *b, const struct model_
 
 const char *limit_engine_reason(const struct sy_balance *b, const struct model_limit *l)
 {
-	if (l->most > 0)
+	if (l->max > 0)
 		return l->requested_engine >
 		                       STEELYARD__FORWARDER__V1__LIMIT_ENGINE__LIMIT_ENGINE_CAS
 		               ? "buckets of clients come and go by one compare-and-swap, so other "
@@ -282,7 +282,7 @@ static int read_clients(const pb_limit *pb, struct model_limit *l, struct sy_err
 		return sy_fail(err, ENOMEM, "limit %s: no memory", pb->name);
 	l->built->clients = c;
 	l->within = (unsigned)request->n_within;
-	l->most = request->most ? request->most : 65536;
+	l->max = request->most ? request->most : 65536;
 	l->prefix[0] = (uint8_t)prefix6;
 	l->prefix[1] = (uint8_t)prefix4;
 	c->mask[0] = mask_of(false, prefix6);
@@ -407,7 +407,7 @@ int limit_read(struct sy_balance *b, const pb_limit *pb, struct model_limit **ou
 bool limit_keeps_id(const struct model_limit *before, const struct model_limit *now)
 {
 	return before->unit == now->unit && before->requested_engine == now->requested_engine &&
-	       before->batch == now->batch && before->most == now->most &&
+	       before->batch == now->batch && before->max == now->max &&
 	       before->prefix[0] == now->prefix[0] && before->prefix[1] == now->prefix[1];
 }
 

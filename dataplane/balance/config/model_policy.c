@@ -152,12 +152,12 @@ static int check_client_limits(const Steelyard__Forwarder__V1__Service *pb, stru
 	if (!l)
 		return 0;
 	if ((l->new_per_second == 0 && l->sessions == 0) ||
-	    (l->new_per_second == 0) != (l->burst == 0) || l->new_per_second > CLIENT_RATE_MOST ||
-	    l->burst > CLIENT_BURST_MOST || l->sessions > CLIENT_SESSIONS_MOST)
+	    (l->new_per_second == 0) != (l->burst == 0) || l->new_per_second > CLIENT_RATE_MAX ||
+	    l->burst > CLIENT_BURST_MAX || l->sessions > CLIENT_SESSIONS_MAX)
 		return sy_fail(err, EINVAL,
 		               "service %s: client_limits: new_per_second is 1 to %u, burst 1 to "
 		               "%u, sessions 1 to %u; burst and new_per_second go together",
-		               pb->name, CLIENT_RATE_MOST, CLIENT_BURST_MOST, CLIENT_SESSIONS_MOST);
+		               pb->name, CLIENT_RATE_MAX, CLIENT_BURST_MAX, CLIENT_SESSIONS_MAX);
 	const bool udp = pb->key->protocol == STEELYARD__FORWARDER__V1__PROTOCOL__PROTOCOL_UDP;
 	if (l->sessions && udp &&
 	    (pb->one_packet || pb->mode == STEELYARD__FORWARDER__V1__MODE__MODE_DR ||

@@ -15,7 +15,7 @@ typedef Steelyard__Forwarder__V1__ShapingTenant pb_tenant;
  * Ethernet header, which L3 subtracts. */
 static const struct {
 	int8_t header;
-	uint8_t least;
+	uint8_t min;
 } layers[] = {{-SY_ETH_LEN, 0}, {0, 60}, {4, 64}, {24, 84}};
 
 static int name_copy(char *out, const char *name, struct sy_error *err)
@@ -200,7 +200,7 @@ static int read_whole(const pb_shaping *pb, struct model_shaping *s, struct sy_e
 	s->config.rate = pb->rate;
 	s->config.burst = pb->burst;
 	s->config.header = layers[layer].header;
-	s->config.least = layers[layer].least;
+	s->config.min = layers[layer].min;
 	int rc = read_classes(pb, &s->config, err);
 	if (rc < 0 || (rc = read_tenants(pb, s, err)) < 0)
 		return rc;

@@ -13,7 +13,7 @@ typedef Steelyard__Forwarder__V1__LimitCounts pb_counts;
 
 /* The clients of a limit with the most packets above it, worst first. */
 struct worst {
-	unsigned count, most;
+	unsigned count, max;
 	struct sy_limit_client client[LIST_WORST];
 };
 
@@ -24,9 +24,9 @@ static void worst_add(struct worst *worst, const struct sy_limit_client *c)
 		return;
 	while (at > 0 && worst->client[at - 1].above.packets < c->above.packets)
 		at--;
-	if (at == worst->most)
+	if (at == worst->max)
 		return;
-	if (worst->count < worst->most)
+	if (worst->count < worst->max)
 		worst->count++;
 	memmove(&worst->client[at + 1], &worst->client[at], (worst->count - at - 1) * sizeof(*c));
 	worst->client[at] = *c;
@@ -61,14 +61,14 @@ static int reply_client(struct arena *a, const struct model_limit *l,
 
 /* Counts the clients' buckets, and lists the worst. */
 static int reply_clients(const struct sy_balance *b, struct arena *a, const struct model_limit *l,
-                         const struct limit *now, unsigned most,
+                         const struct limit *now, unsigned max,
                          Steelyard__Forwarder__V1__LimitStats *pb, struct sy_error *err)
 {
 	const struct sy_limit_table *t = now->clients->table;
 	const uint64_t volume = sy_limit_volume(&now->rate, sy_clock_ns());
-	struct worst worst = {.most = most < LIST_WORST ? most : LIST_WORST};
+	struct worst worst = {.max = max < LIST_WORST ? max : LIST_WORST};
 	struct sy_limit_client c;
-	if (most == 0) { /* keys and counts are not needed */
+	if (max == 0) { /* keys and counts are not needed */
 		pb->clients = sy_limit_table_used(t, &now->rate, volume);
 		return 0;
 	}
@@ -101,7 +101,7 @@ static int reply_stats(const struct sy_balance *b, struct arena *a, const struct
 	pb->why = (char *)(uintptr_t)limit_engine_reason(b, l);
 	if (!pb->limit || !pb->passed || !pb->above)
 		return sy_fail(err, ENOMEM, "no memory for the answer");
-	if (l->most == 0) {
+	if (l->max == 0) {
 		pb->left = sy_limit_credit(&b->limits.bucket[l->id].limit, &now->rate,
 		                           sy_limit_volume(&now->rate, sy_clock_ns()));
 		return 0;

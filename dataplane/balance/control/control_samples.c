@@ -13,7 +13,7 @@
 #include "samples.h"
 
 #define LIMIT_USUAL 1000u
-#define LIMIT_MOST  4096u
+#define LIMIT_MAX   4096u
 
 void samples_destroy(struct sy_balance *b)
 {
@@ -48,9 +48,9 @@ static void samples_collect(struct sy_balance *b, struct samples *s)
 	unsigned share = SAMPLES_KEPT / b->workers;
 	for (unsigned w = 0; w < b->workers; w++) {
 		for (unsigned left = share; left > 0;) {
-			unsigned at = (s->last + 1) % SAMPLES_KEPT, most = SAMPLES_KEPT - at;
-			unsigned n = sy_samples_dequeue(b->rt, w, &s->kept[at],
-			                                left < most ? left : most);
+			unsigned at = (s->last + 1) % SAMPLES_KEPT, max = SAMPLES_KEPT - at;
+			unsigned n =
+			        sy_samples_dequeue(b->rt, w, &s->kept[at], left < max ? left : max);
 			if (!n)
 				break;
 			left -= n;
@@ -94,7 +94,7 @@ static int reply_samples(struct sy_balance *b, const struct samples *s,
 {
 	uint32_t if_index[SY_MAX_PORTS] = {0};
 	size_t limit = request->limit ? request->limit : LIMIT_USUAL;
-	limit = limit < LIMIT_MOST ? limit : LIMIT_MOST;
+	limit = limit < LIMIT_MAX ? limit : LIMIT_MAX;
 	for (unsigned i = 0; i < sy_port_count(b->rt); i++) {
 		struct sy_port_info info;
 		sy_port_get_info(b->rt, i, &info);

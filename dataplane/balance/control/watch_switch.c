@@ -13,7 +13,7 @@
 #define TIMES 8.0F
 /* A reason must last this long, except SHARE; twice as long after each vain switch. */
 #define PERSIST_NS SECOND_NS
-#define VAIN_MOST  6u
+#define VAIN_MAX   6u
 /* Vain switches are forgotten after this long without a reason. */
 #define CALM_NS (60 * SECOND_NS)
 /* It stays on for this long after the last second with unreturned answers. */
@@ -118,7 +118,7 @@ static enum watch_change look_while_on(struct watch_switch *s, const struct rate
 	if (s->forged) {
 		s->vain = 0;
 	} else { /* the clients are real, or there are none any more */
-		s->vain += s->vain < VAIN_MOST;
+		s->vain += s->vain < VAIN_MAX;
 		s->usual = s->usual > r->begun ? s->usual : r->begun;
 	}
 	return WATCH_OFF;

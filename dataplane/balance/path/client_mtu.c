@@ -31,8 +31,8 @@ void client_mtu_note(struct sy_worker *w, const struct sy_addr *client, uint16_t
 	uint32_t now = balance_seconds(w);
 	uint64_t hash = client_hash(b, client);
 
-	if (mtu < CLIENT_MTU_LEAST)
-		mtu = CLIENT_MTU_LEAST;
+	if (mtu < CLIENT_MTU_MIN)
+		mtu = CLIENT_MTU_MIN;
 	__atomic_store_n(&b->client_mtu[hash % CLIENT_MTUS], word_of(hash, mtu, now),
 	                 __ATOMIC_RELAXED);
 	if (SY_READ(b->client_mtu_noted) != now) /* shared cache line: write only if it changes */

@@ -9,7 +9,7 @@
  * server. */
 #define CLIENT_MTU_FLOOR 1280
 /* Lower bound for MTUs in errors (RFC 791 3.1: all hosts accept fragments of this size). */
-#define CLIENT_MTU_LEAST 576
+#define CLIENT_MTU_MIN 576
 /* Lifetime of an entry, seconds (RFC 1191 6.3). */
 #define CLIENT_MTU_S 600
 

@@ -244,11 +244,11 @@ static void count_set(struct fragments *f, struct datagram *d, unsigned count)
 /* The oldest datagram of the source that exceeds its share most, otherwise the oldest of all. */
 static uint16_t victim_find(const struct fragments *f)
 {
-	const struct source *most = NULL;
+	const struct source *max = NULL;
 	for (unsigned n = 0; n < f->overs; n++)
-		if (!most || f->source[f->over[n]].count > most->count)
-			most = &f->source[f->over[n]];
-	return most ? most->datagrams.oldest : f->all.oldest;
+		if (!max || f->source[f->over[n]].count > max->count)
+			max = &f->source[f->over[n]];
+	return max ? max->datagrams.oldest : f->all.oldest;
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */

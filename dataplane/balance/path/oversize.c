@@ -42,11 +42,10 @@ bool oversize_may_fragment(const struct endpoint *e, const uint8_t *frame, const
 		return packet_may_fragment(frame, v);
 	/* The sender need not send smaller packets (RFC 8200 5). Routers may fragment the resulting
 	 * packet, or the IPv4 fragment. */
-	bool least = v->frame_len - v->l3 <= IPV6_MTU_MIN;
+	bool min = v->frame_len - v->l3 <= IPV6_MTU_MIN;
 	return e->transmit_mode == TRANSMIT_TRANSLATE
-	               ? least || v->fragment != SY_FRAGMENT_NONE
-	               : least && from == SESSION_CLIENT &&
-	                         transmit_mode_is_tunnel(e->transmit_mode);
+	               ? min || v->fragment != SY_FRAGMENT_NONE
+	               : min && from == SESSION_CLIENT && transmit_mode_is_tunnel(e->transmit_mode);
 }
 
 /* The id for the fragments of a frame: its own if it is a fragment, otherwise a new one. A new one

@@ -375,11 +375,11 @@ void police_undo(struct sy_worker *w, unsigned i)
 /* Was any packet not forwarded? May also be true for stale entries of a longer earlier burst. */
 static inline bool any_not_forwarded(const struct sy_burst *burst)
 {
-	uint8_t most = 0;
+	uint8_t max = 0;
 	for (unsigned i = 0; i < SY_BURST;
 	     i++) /* branch-free, so that the compiler vectorizes it */
-		most = burst->next[i] > most ? burst->next[i] : most;
-	return sy_next_is_not_forwarded(most);
+		max = burst->next[i] > max ? burst->next[i] : max;
+	return sy_next_is_not_forwarded(max);
 }
 
 static __attribute__((noinline)) void settle(struct sy_worker *w, const struct sy_burst *burst,

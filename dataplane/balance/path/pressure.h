@@ -79,12 +79,12 @@ static inline bool pressure_is_full(const struct session_table *t)
  * half of their share, then decreasing. */
 static inline uint32_t pressure_timeout_left(const struct session_table *t)
 {
-	uint32_t most = session_max_embryonic(t), half = most / 2;
+	uint32_t max = session_max_embryonic(t), half = max / 2;
 	if (SY_LIKELY(t->embryonic <= half))
 		return 256;
-	return t->embryonic >= most
+	return t->embryonic >= max
 	               ? 0
-	               : (uint32_t)((uint64_t)(most - t->embryonic) * 256 / (most - half));
+	               : (uint32_t)((uint64_t)(max - t->embryonic) * 256 / (max - half));
 }
 
 /* A service has few sessions if another one, or all together, have PRESSURE_FEW times as many. */

@@ -26,7 +26,7 @@ struct ring {
 	enum { RING_COUNT, RING_PLACE, RING_SORT } phase;
 	uint32_t at; /* current member or bucket */
 	uint64_t heaviest;
-	uint32_t most; /* points of the heaviest server */
+	uint32_t max; /* points of the heaviest server */
 };
 
 static void ring_free(struct table *t)
@@ -38,7 +38,7 @@ static void ring_free(struct table *t)
 
 static uint32_t ring_points_of(const struct ring *r, uint32_t member)
 {
-	uint64_t n = r->table.member[member].weight * r->most / r->heaviest;
+	uint64_t n = r->table.member[member].weight * r->max / r->heaviest;
 	return n > 0 ? (uint32_t)n : 1;
 }
 
@@ -56,9 +56,9 @@ static uint32_t ring_bucket(const struct ring *r, uint64_t point)
 static bool ring_make(struct table *t)
 {
 	struct ring *r = SY_CONTAINER_OF(t, struct ring, table);
-	r->most = POINTS;
-	for (uint32_t n = HALVED; t->members > n && r->most > POINTS_MIN; n *= 2)
-		r->most /= 2;
+	r->max = POINTS;
+	for (uint32_t n = HALVED; t->members > n && r->max > POINTS_MIN; n *= 2)
+		r->max /= 2;
 	for (uint32_t i = 0; i < t->members; i++)
 		if (t->member[i].weight > r->heaviest)
 			r->heaviest = t->member[i].weight;

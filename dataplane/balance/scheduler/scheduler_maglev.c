@@ -53,14 +53,14 @@ static void maglev_free(struct table *t)
 static bool maglev_make(struct table *t)
 {
 	struct maglev *m = SY_CONTAINER_OF(t, struct maglev, table);
-	uint64_t sum = 0, least = UINT64_MAX;
+	uint64_t sum = 0, min = UINT64_MAX;
 	for (uint32_t i = 0; i < t->members; i++) {
 		uint64_t weight = t->member[i].weight;
 		sum += weight;
-		least = weight < least ? weight : least;
+		min = weight < min ? weight : min;
 		m->heaviest = weight > m->heaviest ? weight : m->heaviest;
 	}
-	uint64_t lightest = sum / least < UNEQUAL_MAX ? sum / least : UNEQUAL_MAX;
+	uint64_t lightest = sum / min < UNEQUAL_MAX ? sum / min : UNEQUAL_MAX;
 	m->size = maglev_size(lightest > t->members ? lightest : t->members);
 	m->place = malloc(m->size * sizeof(*m->place));
 	m->claimant = calloc(t->members, sizeof(*m->claimant));

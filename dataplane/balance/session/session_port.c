@@ -181,10 +181,10 @@ static bool search_first(struct session_table *t, struct session_port_search *se
 
 /* The number of candidates to try, and how many of them at the home address. After a failed search
  * in this second: a few. bit: of the cursor. */
-static unsigned search_most(struct session_table *t, const struct session_port_search *search,
-                            uint64_t bit, struct candidates *c)
+static unsigned search_max(struct session_table *t, const struct session_port_search *search,
+                           uint64_t bit, struct candidates *c)
 {
-	unsigned most;
+	unsigned max;
 
 	if (t->none_tick != search->now) {
 		t->none_tick = search->now;
@@ -192,10 +192,10 @@ static unsigned search_most(struct session_table *t, const struct session_port_s
 	}
 	if (t->home_none & bit && search->local_count > 1)
 		c->home = SESSION_PORT_SHORT / 2;
-	most = c->home + (search->local_count - 1) * SY_SLOT_PORTS;
-	if (most > SESSION_PORT_PROBES)
-		most = SESSION_PORT_PROBES;
-	return t->port_none & bit && most > SESSION_PORT_SHORT ? SESSION_PORT_SHORT : most;
+	max = c->home + (search->local_count - 1) * SY_SLOT_PORTS;
+	if (max > SESSION_PORT_PROBES)
+		max = SESSION_PORT_PROBES;
+	return t->port_none & bit && max > SESSION_PORT_SHORT ? SESSION_PORT_SHORT : max;
 }
 
 bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
@@ -218,8 +218,8 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
 		return true;
 	}
 	uint64_t bit = UINT64_C(1) << ((unsigned)(cursor - t->cursors) % SESSION_PORT_CURSORS);
-	unsigned most = search_most(t, search, bit, &c);
-	for (unsigned count = 1; at < most; count = most - at < BATCH ? most - at : BATCH) {
+	unsigned max = search_max(t, search, bit, &c);
+	for (unsigned count = 1; at < max; count = max - at < BATCH ? max - at : BATCH) {
 		unsigned passed = search_batch(t, key, search, &c, at, count, taken, &o);
 		at += passed;
 		search->victim = SESSION_NONE;
@@ -229,7 +229,7 @@ bool session_find_port(struct session_table *t, const struct sy_hash_key *key,
 			*cursor = cursor_after(&c, search, at);
 			return true;
 		}
-		if (o.record != SESSION_NONE && (at >= SESSION_PORT_PATIENCE || at == most)) {
+		if (o.record != SESSION_NONE && (at >= SESSION_PORT_PATIENCE || at == max)) {
 			search_set(search, t->slot, &c, o.n);
 			search->server_hash = o.hash;
 			search->victim = o.record;

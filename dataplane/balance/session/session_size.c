@@ -73,9 +73,9 @@ static uint64_t group_left(const char *root, const char *mount, char *group,
 		int a = snprintf(folder, sizeof(folder), "%s%s", mount, group);
 		int b = snprintf(path, sizeof(path), "%s%s/%s", mount, group, files->limit);
 		if (a < (int)sizeof(folder) && b < (int)sizeof(path)) {
-			uint64_t most = number_in(root, path, "%llu", UINT64_MAX);
+			uint64_t max = number_in(root, path, "%llu", UINT64_MAX);
 			uint64_t now = group_used(root, folder, files);
-			left = min_u64(left, most > now ? most - now : 0);
+			left = min_u64(left, max > now ? max - now : 0);
 		}
 		char *slash = strrchr(group, '/');
 		if (slash == NULL)

@@ -6,15 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define FILE_MOST (1u << 20) /* bytes */
+#define FILE_MAX (1u << 20) /* bytes */
 
 /* Reads the whole file; the caller frees it. */
 static inline uint8_t *file_read(const char *path, size_t *len)
 {
 	FILE *in = fopen(path, "rb");
-	uint8_t *bytes = malloc(FILE_MOST);
+	uint8_t *bytes = malloc(FILE_MAX);
 	assert_non_null(in);
-	*len = fread(bytes, 1, FILE_MOST, in);
+	*len = fread(bytes, 1, FILE_MAX, in);
 	fclose(in);
 	return bytes;
 }

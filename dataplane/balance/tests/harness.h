@@ -179,7 +179,7 @@ void add_limit_vip(struct changes *c, Steelyard__Forwarder__V1__Limit *l,
 void add_limit_server(struct changes *c, Steelyard__Forwarder__V1__Limit *l,
                       const struct service_key *key, const struct sy_addr *addr, uint16_t port);
 /* A bucket for each client; most: as in the API. */
-void set_limit_clients(struct changes *c, Steelyard__Forwarder__V1__Limit *l, uint32_t most);
+void set_limit_clients(struct changes *c, Steelyard__Forwarder__V1__Limit *l, uint32_t max);
 /* Adds a prefix of clients, up to 64. */
 void add_limit_within(struct changes *c, Steelyard__Forwarder__V1__Limit *l, const char *from,
                       uint32_t length);

@@ -336,11 +336,11 @@ void add_limit_server(struct changes *c, pb_limit *l, const struct service_key *
 	l->servers[l->n_servers++] = server;
 }
 
-void set_limit_clients(struct changes *c, pb_limit *l, uint32_t most)
+void set_limit_clients(struct changes *c, pb_limit *l, uint32_t max)
 {
 	l->clients = take(c, sizeof(*l->clients));
 	steelyard__forwarder__v1__limit_clients__init(l->clients);
-	l->clients->most = most;
+	l->clients->most = max;
 	l->clients->within = take(c, 64 * sizeof(*l->clients->within));
 }
 

@@ -75,13 +75,13 @@ static void test_full_bucket(void **state)
 static void test_most(void **state)
 {
 	struct client_counts *c = *state;
-	const uint32_t most = (1u << 24) - 1;
-	for (uint32_t n = 0; n < most; n++)
+	const uint32_t max = (1u << 24) - 1;
+	for (uint32_t n = 0; n < max; n++)
 		if (client_count_acquire(c, client_of(1), UINT32_MAX) != CLIENT_COUNTED)
 			fail_msg("not counted after %u", n);
 	assert_int_equal(client_count_acquire(c, client_of(1), UINT32_MAX), CLIENT_NO_PLACE);
-	assert_int_equal(client_count_read(c, client_of(1)), most);
-	assert_int_equal(client_counts_sum(c), most);
+	assert_int_equal(client_count_read(c, client_of(1)), max);
+	assert_int_equal(client_counts_sum(c), max);
 }
 
 #define CLIENTS 3
@@ -91,7 +91,7 @@ static void test_most(void **state)
 struct racer {
 	struct client_counts *c;
 	unsigned *taken; /* [CLIENTS]: by all racers */
-	unsigned held, most[CLIENTS], refused;
+	unsigned held, max[CLIENTS], refused;
 };
 
 /* Acquires and releases a client's sessions. */
@@ -104,7 +104,7 @@ static void race_for(struct racer *r, unsigned client)
 			continue;
 		}
 		unsigned now = __atomic_add_fetch(&r->taken[client], 1, __ATOMIC_SEQ_CST);
-		r->most[client] = now > r->most[client] ? now : r->most[client];
+		r->max[client] = now > r->max[client] ? now : r->max[client];
 		own++;
 	}
 	sched_yield();
@@ -131,7 +131,7 @@ static void test_threads(void **state)
 {
 	struct racer racer[THREADS];
 	pthread_t thread[THREADS];
-	unsigned taken[CLIENTS] = {0}, most[CLIENTS] = {0}, held = 0, refused = 0;
+	unsigned taken[CLIENTS] = {0}, max[CLIENTS] = {0}, held = 0, refused = 0;
 	/* The first client always has one, so all see its word. */
 	assert_int_equal(client_count_acquire(*state, client_of(0), PLACES), CLIENT_COUNTED);
 	taken[0] = 1;
@@ -144,12 +144,12 @@ static void test_threads(void **state)
 		held += racer[i].held;
 		refused += racer[i].refused;
 		for (unsigned n = 0; n < CLIENTS; n++)
-			most[n] = racer[i].most[n] > most[n] ? racer[i].most[n] : most[n];
+			max[n] = racer[i].max[n] > max[n] ? racer[i].max[n] : max[n];
 	}
-	assert_int_equal(most[0], PLACES);
+	assert_int_equal(max[0], PLACES);
 	/* Racers may have used two words for a client's first sessions. */
 	for (unsigned n = 1; n < CLIENTS; n++)
-		assert_in_range(most[n], PLACES, PLACES + THREADS - 1);
+		assert_in_range(max[n], PLACES, PLACES + THREADS - 1);
 	assert_true(refused > 0);
 	client_count_release(*state, client_of(0));
 	assert_int_equal(held, THREADS * ROUNDS / 1000);

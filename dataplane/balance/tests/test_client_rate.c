@@ -61,7 +61,7 @@ static void test_rate(void **state)
 		assert_int_equal(spend(r, other, now + SECOND + 100, 10000, 1), 1);
 		tick_all(r, now + DAY);
 	}
-	assert_int_equal(spend(r, client_of(3), 5, 1, CLIENT_BURST_MOST), CLIENT_BURST_MOST);
+	assert_int_equal(spend(r, client_of(3), 5, 1, CLIENT_BURST_MAX), CLIENT_BURST_MAX);
 	/* a change of the limits takes effect at once */
 	assert_int_equal(spend(r, client_of(3), 6, 1, 10), 0);
 	assert_int_equal(spend(r, client_of(3), 6 + 4 * SECOND, 1, 10), 4);

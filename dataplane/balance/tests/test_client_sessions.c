@@ -421,7 +421,7 @@ static void limits_that_cannot_be(void **state)
 		struct service_key other = *key;
 		other.vport = htons(99);
 		pb_service *s = put_service(&c, n == 0 ? &other : key, "service", FLOW_RR, NULL);
-		set_client_sessions(&c, s, n == 2 ? CLIENT_SESSIONS_MOST + 1 : n == 3 ? 0 : 1);
+		set_client_sessions(&c, s, n == 2 ? CLIENT_SESSIONS_MAX + 1 : n == 3 ? 0 : 1);
 		s->one_packet = n == 1;
 		if (n == 0 || n == 5)
 			set_mode(&c, MODE_DR);

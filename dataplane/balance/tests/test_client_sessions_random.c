@@ -75,7 +75,7 @@ static void whatever_happens(void **state)
 {
 	struct flows *f = *state;
 	static struct flow flow[MANY];
-	uint64_t most = 0;
+	uint64_t max = 0;
 	for (unsigned n = 0; n < MANY; n++) {
 		const struct service_key *key = &f->service[n % FLOW_SERVICES];
 		struct sy_addr client =
@@ -93,11 +93,11 @@ static void whatever_happens(void **state)
 		check(f);
 		if (n % 200 == 100) {
 			uint64_t sum = client_counts_sum(f->harness.b->client_counts);
-			most = sum > most ? sum : most;
+			max = sum > max ? sum : max;
 		}
 	}
 	drain(f);
-	assert_true(most > 2 * LIMIT); /* of several clients */
+	assert_true(max > 2 * LIMIT); /* of several clients */
 	assert_true(dropped(f) > 0);
 	flows_advance(f, 1000);
 	check(f);

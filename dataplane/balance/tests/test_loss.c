@@ -193,8 +193,8 @@ static void test_one_session_adds_little(void **state)
 	segment_send(f, &flow, SESSION_CLIENT, 2, 100, 0);
 	harness_advance(&f->harness, 2 * RTT);
 	for (unsigned i = 1; i < LOSS_SEGMENTS; i++) {
-		const unsigned repeats = i <= LOSS_MOST ? i : LOSS_MOST;
-		assert_int_equal(is_watched(f, &flow), i <= LOSS_MOST);
+		const unsigned repeats = i <= LOSS_MAX ? i : LOSS_MAX;
+		assert_int_equal(is_watched(f, &flow), i <= LOSS_MAX);
 		segment_send(f, &flow, SESSION_CLIENT, 2, 100, 0);
 		struct delay_share s = seen(f, &flow);
 		assert_int_equal(s.segments, 1 + repeats);
@@ -319,7 +319,7 @@ static void test_one_client_adds_little(void **state)
 		assert_false(is_watched(f, &later));
 		segment_send(f, &first, SESSION_CLIENT, 2, 100, 0);
 		harness_advance(&f->harness, 2 * RTT);
-		for (unsigned i = 0; i < LOSS_MOST; i++)
+		for (unsigned i = 0; i < LOSS_MAX; i++)
 			segment_send(f, &first, SESSION_CLIENT, 2, 100, 0);
 		assert_false(is_watched(f, &first));
 		begin_with(f, &later, &port, first.server_id);

@@ -290,8 +290,8 @@ static void test_refused(void **state)
 	put_service(&c, &key, "across", FLOW_RR, NULL);
 	refuse(f, &c, "ports 8050-8150 overlap with the ports 8000-8099");
 	static const uint16_t whole[2] = {1, 65535};
-	struct service_key most = key_of(0, whole);
-	put_service(&c, &most, "most", FLOW_RR, NULL);
+	struct service_key max = key_of(0, whole);
+	put_service(&c, &max, "most", FLOW_RR, NULL);
 	refuse(f, &c, "its ports 1-65535 are all ports, and service");
 	put_server(&c, &old, &server, 8000, 1, FLOW_UP);
 	refuse(f, &c, "must be the service's, 0 for any of many");

@@ -343,7 +343,7 @@ static void test_least_piece(void **state)
 	flows_frame(f, &in, &back, 0, 0, 1400);
 	inject(f, HARNESS_LAN, &in);
 	assert_int_equal(collect(f, HARNESS_WAN, piece), 3);
-	assert_int_equal(piece[0].len, SY_ETH_LEN + 20 + (CLIENT_MTU_LEAST - 20) / 8 * 8);
+	assert_int_equal(piece[0].len, SY_ETH_LEN + 20 + (CLIENT_MTU_MIN - 20) / 8 * 8);
 }
 
 /* ---- link-local sources ---------------------------------------------------------------------- */

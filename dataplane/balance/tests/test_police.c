@@ -67,7 +67,7 @@ static void test_layers(void **state)
 {
 	static const struct {
 		int layer;
-		unsigned header, least;
+		unsigned header, min;
 	} layers[] = {{0, 0, 0}, {1, 0, 0}, {2, 14, 60}, {3, 18, 64}, {4, 38, 84}};
 	struct flows *f = *state;
 	for (unsigned i = 0; i < SY_ARRAY_LEN(layers); i++)
@@ -78,8 +78,8 @@ static void test_layers(void **state)
 			flows_frame(f, &flow.in[SESSION_CLIENT], &flow.client, SY_TCP_ACK, 1,
 			            payload);
 			unsigned cost = flow.in[SESSION_CLIENT].len - SY_ETH_LEN + layers[i].header;
-			if (cost < layers[i].least)
-				cost = layers[i].least;
+			if (cost < layers[i].min)
+				cost = layers[i].min;
 			put_limit(&c, "a", BITS, 8000, 7 * cost)->layer = layers[i].layer;
 			flows_commit(f, &c);
 			assert_int_equal(flow_send(f, &flow, SESSION_CLIENT, 9), 7);

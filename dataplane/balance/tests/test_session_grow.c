@@ -84,7 +84,7 @@ static void sessions_are_found_after_growth(void **state)
 	struct session_store *store;
 	struct network n;
 	struct sy_error err;
-	uint64_t most = 0, sum = 0;
+	uint64_t max = 0, sum = 0;
 
 	sy_slot_init();
 	assert_true(network_init(&n, 4, 4 * sessions, 1));
@@ -94,12 +94,12 @@ static void sessions_are_found_after_growth(void **state)
 	for (unsigned round = 0; round < 2; round++) {
 		for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 			uint64_t took = grow(&n, (uint8_t)slot);
-			most = took > most ? took : most;
+			max = took > max ? took : max;
 			sum += took;
 		}
 		print_message("growth of a slot: %lu µs on average, %lu µs at most\n",
-		              sum / SY_SLOTS / 1000, most / 1000);
-		most = sum = 0;
+		              sum / SY_SLOTS / 1000, max / 1000);
+		max = sum = 0;
 		verify(&n, sessions * 85 / 100);
 	}
 	fill(&n, 2 * sessions);

@@ -122,14 +122,14 @@ static void test_changes_and_deletions_identify_it(void **state)
 /* What docs/design/0068-session-sync.md says. */
 static void test_entries_are_short(void **state)
 {
-	static const uint8_t most[2][2] = {{37, 49}, {69, 81}}; /* by pair and family, of puts */
+	static const uint8_t max[2][2] = {{37, 49}, {69, 81}}; /* by pair and family, of puts */
 	uint8_t entry[SYNC_ENTRY];
 
 	for (unsigned pair = 0; pair < 2; pair++) {
 		for (unsigned v6 = 0; v6 < 2; v6++) {
 			const struct sync_session a = session_draw(v6, pair);
 			sync_session_write(&a, SYNC_PUT, true, entry);
-			assert_int_equal(entry[1], most[pair][v6]);
+			assert_int_equal(entry[1], max[pair][v6]);
 			sync_session_write(&a, SYNC_CHANGE, true, entry);
 			assert_int_equal(entry[1], 29);
 			sync_session_write(&a, SYNC_DELETE, true, entry);

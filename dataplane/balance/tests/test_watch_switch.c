@@ -144,7 +144,7 @@ static void test_a_crowd_is_no_flood(void **state)
 static void test_an_unusual_rate(void **state)
 {
 	const struct traffic_kind usual = {.begun = 1000, .established = 1000, .half_open = 10};
-	const struct traffic_kind most = {.begun = 19000, .established = 19000, .half_open = 10};
+	const struct traffic_kind max = {.begun = 19000, .established = 19000, .half_open = 10};
 	const struct traffic_kind more = {.begun = 50000, .established = 50000, .half_open = 10};
 	const struct traffic_kind forged = {
 	        .begun = 1000, .established = 1000, .answered = 49000, .returned = 1000};
@@ -155,7 +155,7 @@ static void test_an_unusual_rate(void **state)
 	assert_false(pass(&v, &more, 9)); /* after a start, everything is usual */
 	v = service_begin();
 	assert_false(pass(&v, &usual, 60));
-	assert_false(pass(&v, &most, 2)); /* too few */
+	assert_false(pass(&v, &max, 2)); /* too few */
 	v.workers = 3;
 	assert_false(pass(&v, &more, 2)); /* for three workers, too */
 	v.workers = 1;

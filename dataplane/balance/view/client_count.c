@@ -16,7 +16,7 @@ struct bucket {
 	uint64_t word[WORDS];
 };
 _Static_assert(sizeof(struct bucket) == SY_CACHE_LINE, "one line");
-_Static_assert(CLIENT_SESSIONS_MOST < COUNT_MASK, "a count has 24 bits");
+_Static_assert(CLIENT_SESSIONS_MAX < COUNT_MASK, "a count has 24 bits");
 
 struct client_counts {
 	struct bucket *bucket; /* writers: workers, by compare-and-swap */

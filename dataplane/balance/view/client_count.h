@@ -16,7 +16,7 @@
 
 #include "session.h"
 
-#define CLIENT_SESSIONS_MOST 1000000u
+#define CLIENT_SESSIONS_MAX 1000000u
 
 struct client_counts;
 

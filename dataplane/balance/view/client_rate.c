@@ -19,7 +19,7 @@ struct bucket {
 	uint64_t word[WORDS];
 };
 _Static_assert(sizeof(struct bucket) == SY_CACHE_LINE, "one line");
-_Static_assert(CLIENT_BURST_MOST *SECOND_US < TIME_MASK / 2, "the time of a word is less ahead");
+_Static_assert(CLIENT_BURST_MAX *SECOND_US < TIME_MASK / 2, "the time of a word is less ahead");
 
 struct client_rates {
 	struct bucket *bucket; /* writers: workers, and the control thread by compare-and-swap */

@@ -15,8 +15,8 @@
 
 #include <sy_base.h>
 
-#define CLIENT_RATE_MOST  10000u  /* sessions per second */
-#define CLIENT_BURST_MOST 100000u /* sessions */
+#define CLIENT_RATE_MAX  10000u  /* sessions per second */
+#define CLIENT_BURST_MAX 100000u /* sessions */
 
 struct client_rates;
 

@@ -53,7 +53,7 @@ struct limit {
 	uint8_t marks : 1;  /* set the DSCP of packets above it, instead of dropping them */
 	uint8_t dscp;
 	uint8_t header; /* LIMIT_BYTES: bytes added to each packet's size */
-	uint8_t least;  /* LIMIT_BYTES: min size of a packet */
+	uint8_t min;    /* LIMIT_BYTES: min size of a packet */
 	uint16_t zero;
 	uint32_t first_line; /* line of the bucket's first rate */
 	struct sy_balance *balance;
@@ -128,7 +128,7 @@ static inline uint64_t limit_cost(const struct limit *l, uint16_t len)
 	if (l->unit != LIMIT_BYTES)
 		return 1;
 	uint32_t cost = (uint32_t)len + l->header;
-	return cost > l->least ? cost : l->least;
+	return cost > l->min ? cost : l->min;
 }
 
 #endif

@@ -59,7 +59,7 @@ void loss_begin(struct sy_worker *w, uint8_t slot, uint32_t record, struct sessi
 	struct loss_place *p = place_of(w, s);
 	bool recent = w->now_ns - p->began_ns < LOSS_OLD_NS;
 	bool taken = p->session && p->session != session && recent;
-	bool repeats = p->name == name && p->lost == LOSS_MOST && recent;
+	bool repeats = p->name == name && p->lost == LOSS_MAX && recent;
 	if (taken || repeats ||
 	    s->flags & SESSION_SHIFTED) /* without SHIFTED, both ends use one numbering */
 		return;
@@ -173,7 +173,7 @@ void loss_count(struct sy_worker *w, uint8_t slot, uint32_t record, struct sessi
 		}
 		p->left--;
 	}
-	if (p->left == 0 || p->lost == LOSS_MOST || tcp->flags & SY_TCP_FIN)
+	if (p->left == 0 || p->lost == LOSS_MAX || tcp->flags & SY_TCP_FIN)
 		place_leave(p, s);
 }
 

@@ -15,7 +15,7 @@
  * Losses on the client's side show the opposite pattern, or concern an acknowledgement that the
  * server has already sent. They are not counted. A client can still repeat bytes that the server
  * has not yet acknowledged. So a worker watches one session per client and server at a time, and
- * after LOSS_MOST lost segments no other one until LOSS_OLD_NS after that one began.
+ * after LOSS_MAX lost segments no other one until LOSS_OLD_NS after that one began.
  */
 #ifndef LOSS_H
 #define LOSS_H
@@ -25,7 +25,7 @@
 #define LOSS_WATCHED  256                   /* sessions watched by a worker at once */
 #define LOSS_GAP_NS   UINT64_C(1000000)     /* between the starts of two */
 #define LOSS_SEGMENTS 256                   /* watched segments per session */
-#define LOSS_MOST     8                     /* lost segments after which watching ends */
+#define LOSS_MAX      8                     /* lost segments after which watching ends */
 #define LOSS_OLD_NS   UINT64_C(10000000000) /* age after which the entry may be reused */
 #define LOSS_HOLES    4                     /* per direction */
 

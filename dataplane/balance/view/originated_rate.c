@@ -58,8 +58,8 @@ static bool bucket_charge(struct originated_bucket *k, uint32_t now_us, uint32_t
                           uint32_t burst, uint32_t lag_us)
 {
 	int64_t spent = (int64_t)(int32_t)k->spent_us - (uint32_t)(now_us - k->last_us);
-	int64_t least = -(int64_t)lag_us;
-	spent = spent > least ? spent : least;
+	int64_t min = -(int64_t)lag_us;
+	spent = spent > min ? spent : min;
 	bool allowed = spent + cost_us <= (int64_t)burst * cost_us;
 	k->last_us = now_us;
 	k->spent_us = (uint32_t)(int32_t)(allowed ? spent + cost_us : spent);

@@ -68,7 +68,7 @@ static const struct walk {
 /* Number of tuples in the fullest slot, in percent of the average. */
 static unsigned walk_fullest(const struct walk *w)
 {
-	unsigned count[SY_SLOTS] = {0}, most = 0;
+	unsigned count[SY_SLOTS] = {0}, max = 0;
 
 	for (uint32_t i = 0; i < WALK_TUPLES; i++) {
 		uint32_t at = w->addr_modulus ? i % w->addr_modulus : i;
@@ -78,8 +78,8 @@ static unsigned walk_fullest(const struct walk *w)
 		count[sy_slot_of(&a, htons((uint16_t)(1024 + i * w->port_step)))]++;
 	}
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
-		most = count[slot] > most ? count[slot] : most;
-	return most * SY_SLOTS * 100 / WALK_TUPLES;
+		max = count[slot] > max ? count[slot] : max;
+	return max * SY_SLOTS * 100 / WALK_TUPLES;
 }
 
 /* A plain XOR of words would map addresses and ports that are incremented together to few slots. */

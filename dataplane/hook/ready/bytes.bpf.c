@@ -9,8 +9,8 @@
 
 SY_SEGMENT_HOOK uint64_t bytes(struct sy_hook_segment *s)
 {
-	uint64_t most = sy_param[0] ? sy_param[0] : 65536;
-	if (s->offset < most)
+	uint64_t max = sy_param[0] ? sy_param[0] : 65536;
+	if (s->offset < max)
 		return sy_param[2];
 	return sy_param[1] ? sy_param[1] : 6;
 }

@@ -7,14 +7,14 @@
  */
 #include <sy_hook_program.h>
 
-#define GET_  0x47455420ul
-#define HEAD_ 0x48454144ul
-#define POST_ 0x504f5354ul
-#define PUT_  0x50555420ul
-#define DELE  0x44454c45ul
-#define PATC  0x50415443ul
-#define OPTI  0x4f505449ul
-#define MOST  8 /* longest method with its space, bytes */
+#define GET_       0x47455420ul
+#define HEAD_      0x48454144ul
+#define POST_      0x504f5354ul
+#define PUT_       0x50555420ul
+#define DELE       0x44454c45ul
+#define PATC       0x50415443ul
+#define OPTI       0x4f505449ul
+#define METHOD_MAX 8 /* longest method with its space, bytes */
 
 static inline __attribute__((always_inline)) int is_method(uint64_t word)
 {
@@ -34,7 +34,7 @@ static inline __attribute__((always_inline)) int is_method(uint64_t word)
 
 SY_PACKET_HOOK uint64_t http_path(struct sy_hook_packet *p)
 {
-	uint64_t method = sy_u32(0), space = sy_find(3, ' ', MOST);
+	uint64_t method = sy_u32(0), space = sy_find(3, ' ', METHOD_MAX);
 	uint64_t count = sy_param[1] < 8 ? sy_param[1] : 8;
 	if (!is_method(method) || space == SY_NOWHERE)
 		return SY_KEEP;

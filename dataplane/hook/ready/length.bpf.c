@@ -9,10 +9,10 @@
 
 SY_PACKET_HOOK uint64_t length(struct sy_hook_packet *p)
 {
-	uint64_t most = sy_param[0] ? sy_param[0] : 1024;
+	uint64_t max = sy_param[0] ? sy_param[0] : 1024;
 	if (p->payload_len == 0)
 		return SY_KEEP;
-	if (p->payload_len < most)
+	if (p->payload_len < max)
 		return sy_param[2];
 	return sy_param[1] ? sy_param[1] : 6;
 }

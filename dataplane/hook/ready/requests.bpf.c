@@ -8,8 +8,8 @@
  */
 #include <sy_hook_program.h>
 
-#define HEADER 5
-#define MOST   4 /* per segment; further ones are not parsed */
+#define HEADER       5
+#define REQUESTS_MAX 4 /* per segment; further ones are not parsed */
 
 SY_SEGMENT_HOOK uint64_t requests(struct sy_hook_segment *s)
 {
@@ -20,7 +20,7 @@ SY_SEGMENT_HOOK uint64_t requests(struct sy_hook_segment *s)
 	if (at > 0)
 		answer = s->own[8];
 #pragma unroll
-	for (int n = 0; n < MOST; n++) {
+	for (int n = 0; n < REQUESTS_MAX; n++) {
 		if (at + HEADER <= len) {
 			uint64_t label = sy_u8(at + 4);
 			s->own[8] = label < SY_PRIORITIES ? label : SY_PRIORITIES - 1;

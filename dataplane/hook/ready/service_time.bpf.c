@@ -13,10 +13,10 @@
 SY_SEGMENT_HOOK uint64_t service_time(struct sy_hook_segment *s)
 {
 	const uint32_t *expected = (const uint32_t *)s->own;
-	uint64_t most = sy_param[1] ? sy_param[1] : 100;
+	uint64_t max = sy_param[1] ? sy_param[1] : 100;
 	if (s->packet.payload_len <= sy_param[0])
 		return SY_KEEP;
-	if (expected[sy_u8(sy_param[0]) & 15] < most)
+	if (expected[sy_u8(sy_param[0]) & 15] < max)
 		return sy_param[3];
 	return sy_param[2] ? sy_param[2] : 6;
 }

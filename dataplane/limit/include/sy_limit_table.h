@@ -44,9 +44,9 @@ enum sy_limit_answer {
 
 /* Creates a table for `most` buckets (1 to SY_LIMIT_TABLE_MAX); memory is touched on first use.
  * threads: number of threads that use it, besides the reader. Returns NULL without memory. */
-struct sy_limit_table *sy_limit_table_create(uint32_t most, unsigned threads);
+struct sy_limit_table *sy_limit_table_create(uint32_t max, unsigned threads);
 void sy_limit_table_destroy(struct sy_limit_table *t);
-size_t sy_limit_table_bytes(uint32_t most);
+size_t sy_limit_table_bytes(uint32_t max);
 
 /* Charges `cost` units to the key's bucket; see sy_limit_charge(). */
 enum sy_limit_answer sy_limit_table_charge(struct sy_limit_table *t, const struct sy_limit_rate *r,

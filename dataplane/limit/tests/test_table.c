@@ -136,9 +136,9 @@ static void test_bounded(void **state)
 /* Until a table is three quarters full, hardly a key finds no place. */
 static void test_load(void **state)
 {
-	enum { MOST = 65536, KEYS = MOST * 3 / 4 };
+	enum { MAX = 65536, KEYS = MAX * 3 / 4 };
 	struct sy_limit_rate r = rate_of(1000, 100);
-	struct sy_limit_table *t = sy_limit_table_create(MOST, 1);
+	struct sy_limit_table *t = sy_limit_table_create(MAX, 1);
 	unsigned unlimited = 0;
 	(void)state;
 	for (unsigned key = 1; key <= KEYS; key++)

@@ -134,8 +134,8 @@ sy_plain_parse_l4(const uint8_t *l4, unsigned l4_len, unsigned proto, unsigned f
 		return SY_LIKELY(flags & SY_TCP_CONTROL) ? SY_PROTO_TCP | family : 0;
 	}
 	const struct sy_udp *udp = (const struct sy_udp *)l4;
-	const unsigned least = sizeof(*udp);
-	if (SY_UNLIKELY(proto != SY_PROTO_UDP || ntohs(udp->length) - least > l4_len - least))
+	const unsigned min = sizeof(*udp);
+	if (SY_UNLIKELY(proto != SY_PROTO_UDP || ntohs(udp->length) - min > l4_len - min))
 		return 0;
 	return SY_PROTO_UDP | family;
 }
@@ -144,7 +144,7 @@ static inline __attribute__((always_inline)) unsigned sy_plain_parse_ipv4(const 
                                                                           uint32_t len)
 {
 	const struct sy_ipv4 *ip = (const struct sy_ipv4 *)(frame + SY_ETH_LEN);
-	const unsigned least = sizeof(*ip) + sizeof(struct sy_udp);
+	const unsigned min = sizeof(*ip) + sizeof(struct sy_udp);
 	unsigned total = ntohs(ip->total_length);
 	uint64_t w[2], sum, addrs = sy_plain_addrs_v4(frame);
 	uint32_t src = (uint32_t)addrs, dst = (uint32_t)(addrs >> 32);
@@ -154,7 +154,7 @@ static inline __attribute__((always_inline)) unsigned sy_plain_parse_ipv4(const 
 	sum += sum < w[1];
 	sum += dst;
 	sum += sum < dst;
-	if (SY_UNLIKELY(total - least > len - SY_ETH_LEN - least || !sy_plain_sums_up(sum) ||
+	if (SY_UNLIKELY(total - min > len - SY_ETH_LEN - min || !sy_plain_sums_up(sum) ||
 	                (ip->fragment & 0xff3f) != 0 || ip->ttl <= 1 || !sy_plain_source4(src) ||
 	                src == dst))
 		return 0;
@@ -186,8 +186,8 @@ static inline __attribute__((always_inline)) unsigned sy_plain_parse_ipv6(const 
 /* Does the frame's length allow a plain packet? */
 static inline bool sy_plain_fits(uint32_t len)
 {
-	const unsigned least = SY_ETH_LEN + sizeof(struct sy_ipv4) + sizeof(struct sy_udp);
-	return len - least <= UINT16_MAX - least;
+	const unsigned min = SY_ETH_LEN + sizeof(struct sy_ipv4) + sizeof(struct sy_udp);
+	return len - min <= UINT16_MAX - min;
 }
 
 /* Is it IPv4 without options? Requires sy_plain_fits(). */

@@ -198,8 +198,8 @@ static void test_divide(void **state)
 		unsigned head = f.len - len;
 		memset(into, 0, sizeof(into));
 		unsigned count = divide(&f, v4, mtu, ID & 0xffff, 0, false, into);
-		unsigned least = (len + mtu - 1) / mtu;
-		assert_true(count >= least && count <= 1 + len / 8);
+		unsigned min = (len + mtu - 1) / mtu;
+		assert_true(count >= min && count <= 1 + len / 8);
 		assert_memory_equal(into, f.bytes + head, len);
 	}
 }

@@ -200,13 +200,13 @@ static void test_proxy_v1(void **state)
 	const char *longest = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
 	struct sy_tuple four = tuple_of("192.168.0.1", "192.168.0.11", 56324, 443, 6);
 	struct sy_tuple six = tuple_of("2001:db8::1", "2001:db8::2", 1, 65535, 6);
-	struct sy_tuple most = tuple_of(longest, longest, 65535, 65535, 6);
+	struct sy_tuple max = tuple_of(longest, longest, 65535, 65535, 6);
 	uint8_t out[SY_PROXY_V1_MAX];
 
 	text_check(&four, "PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n");
 	text_check(&six, "PROXY TCP6 2001:db8::1 2001:db8::2 1 65535\r\n");
 	text_check(NULL, "PROXY UNKNOWN\r\n");
-	assert_int_equal(sy_proxy_v1(out, &most), 104);
+	assert_int_equal(sy_proxy_v1(out, &max), 104);
 }
 
 static void test_proxy_v2(void **state)

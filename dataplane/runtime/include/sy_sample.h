@@ -40,7 +40,7 @@ void sy_samples_want(struct sy_runtime *rt, enum sy_sample_kind kind, uint32_t o
 
 /* Dequeues the oldest samples of a worker, at most `most`. Returns how many. Control thread. */
 unsigned sy_samples_dequeue(struct sy_runtime *rt, unsigned worker, struct sy_sample *out,
-                            unsigned most);
+                            unsigned max);
 
 /* Totals of all workers since the start. */
 struct sy_sample_counts {

@@ -78,19 +78,19 @@ static void test_what_lies_in_a_ring_is_not_seen(void **state)
 static void test_a_ring_that_is_long(void **state)
 {
 	struct sy_worker *w = &rt->worker[0];
-	const unsigned most = RING_BURSTS * SY_BURST;
+	const unsigned max = RING_BURSTS * SY_BURST;
 	uint64_t before = w->now_ns;
 
 	pass(SECOND);
-	steer_out(2 * most + 5);
+	steer_out(2 * max + 5);
 	handed = 0;
 	for (unsigned i = 1; i <= 2; i++) {
 		turn();
-		assert_int_equal(handed, i * most);
+		assert_int_equal(handed, i * max);
 		assert_int_equal(sy_worker_seen_ns(w), before);
 	}
 	turn();
-	assert_int_equal(handed, 2 * most + 5);
+	assert_int_equal(handed, 2 * max + 5);
 	assert_int_equal(sy_worker_seen_ns(w), w->now_ns);
 }
 
@@ -98,20 +98,20 @@ static void test_a_ring_that_is_long(void **state)
 static void test_a_ring_that_never_ends(void **state)
 {
 	struct sy_worker *w = &rt->worker[0];
-	const unsigned most = RING_BURSTS * SY_BURST;
+	const unsigned max = RING_BURSTS * SY_BURST;
 	unsigned turns = 0;
 	uint64_t began;
 
 	pass(SECOND);
 	began = w->now_ns;
-	steer_out(WORKER_FLOW_RING - most);
+	steer_out(WORKER_FLOW_RING - max);
 	while (sy_worker_seen_ns(w) < began) {
-		assert_true(turns++ <= WORKER_FLOW_RING / most + 1);
+		assert_true(turns++ <= WORKER_FLOW_RING / max + 1);
 		turn();
 		pass(SECOND / 1000);
-		steer_out(most);
+		steer_out(max);
 	}
-	assert_true(turns >= WORKER_FLOW_RING / most);
+	assert_true(turns >= WORKER_FLOW_RING / max);
 	while (ring_count(w->private->flow_in[1]))
 		turn();
 	turn(); /* the last one may have left something */

@@ -430,7 +430,7 @@ static void test_order_after(void **state)
 static void test_ring_bursts(void **state)
 {
 	struct sy_runtime *rt = *state;
-	const unsigned most = RING_BURSTS * SY_BURST, before = received, all = most + 100;
+	const unsigned max = RING_BURSTS * SY_BURST, before = received, all = max + 100;
 	shape(rt, config(8000));
 	for (unsigned i = 0; i < all; i++)
 		inject(rt, SERVICES);
@@ -438,7 +438,7 @@ static void test_ring_bursts(void **state)
 		worker_poll(&rt->worker[1]);
 	worker_poll(&rt->worker[0]);
 	receive();
-	assert_int_equal(received - before + waiting(rt), most);
+	assert_int_equal(received - before + waiting(rt), max);
 	worker_poll(&rt->worker[0]);
 	receive();
 	assert_int_equal(received - before + waiting(rt), all);

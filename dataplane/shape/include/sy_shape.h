@@ -61,7 +61,7 @@ struct sy_shape_config {
 	uint64_t rate;                       /* bits per second */
 	uint64_t burst;                      /* bytes that may leave at once after a pause */
 	int8_t header;                       /* bytes added to each frame's length */
-	uint8_t least;                       /* min length of a frame */
+	uint8_t min;                         /* min length of a frame */
 	unsigned classes, tenants, services; /* at least one of each */
 	uint8_t class_of[64];                /* by DSCP */
 	struct sy_shape_class class[SY_SHAPE_CLASSES];

@@ -51,7 +51,7 @@ static void test_layer(void **state)
 	struct line l;
 	struct sy_shape_config *c = line_config(GBIT);
 	c->header = 24;
-	c->least = 84;
+	c->min = 84;
 	line_open(&l, c);
 	struct flow *f = line_flow(&l, 0, 0, 60, 0);
 	measure(&l, 20 * MS);

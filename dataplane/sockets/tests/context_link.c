@@ -74,13 +74,13 @@ static void awake(void *d)
 {
 }
 
-static int wait(void *d, uint64_t most_ns, const sigset_t *mask)
+static int wait(void *d, uint64_t max_ns, const sigset_t *mask)
 {
 	struct link *l = ((struct link_side *)d)->link;
 	uint64_t ns = sleep_ns(d);
 
-	if (ns > most_ns)
-		ns = most_ns;
+	if (ns > max_ns)
+		ns = max_ns;
 	if (ns > UINT64_C(86400) * 1000000000) /* no timer is set */
 		return -EINTR;
 	l->now += ns ? ns : 1000; /* time must advance */

@@ -11,14 +11,14 @@
 
 #include "context_link.h"
 
-#define SERVED_MOST 1100
+#define SERVED_MAX 1100
 
 static struct link served;
 static struct {
 	struct sy_tcp_context *client, *server;
 	int ep, listener;
-	int receive_bytes;                      /* of clients' buffers; 0: default */
-	int from[SERVED_MOST], to[SERVED_MOST]; /* both ends; the watch's data is the index */
+	int receive_bytes;                    /* of clients' buffers; 0: default */
+	int from[SERVED_MAX], to[SERVED_MAX]; /* both ends; the watch's data is the index */
 } on;
 
 static inline void served_connect(unsigned i)
@@ -50,13 +50,13 @@ static inline void served_open(unsigned clients, const struct sy_stack_options *
 {
 	struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons(80)};
 
-	link_open(&served, options, 2 * SERVED_MOST);
+	link_open(&served, options, 2 * SERVED_MAX);
 	on.client = served.side[0].context;
 	on.server = served.side[1].context;
 	on.ep = sy_tcp_epoll_create(on.server);
 	on.listener = sy_tcp_socket(on.server, AF_INET);
 	sy_tcp_bind(on.server, on.listener, (struct sockaddr *)&any, sizeof(any));
-	assert_int_equal(sy_tcp_listen(on.server, on.listener, SERVED_MOST), 0);
+	assert_int_equal(sy_tcp_listen(on.server, on.listener, SERVED_MAX), 0);
 	for (unsigned i = 0; i < clients; i++) {
 		served_connect(i);
 		served_watch(i, EPOLLIN | EPOLLRDHUP);

@@ -430,7 +430,7 @@ static void test_clients_that_do_not_read_block_no_others(void **state)
 
 static int setup_many(void **state)
 {
-	const struct sy_stack_options many = {.connections = 2 * SERVED_MOST};
+	const struct sy_stack_options many = {.connections = 2 * SERVED_MAX};
 
 	on.receive_bytes = 0;
 	served_open(1, &many);

@@ -267,7 +267,7 @@ static void acked(struct bottleneck *b, const struct event *e)
 	if (news.rtt_us) {
 		uint32_t segments = (f->sent.nxt - f->sent.una) / MSS;
 		rtt_sample(&f->rtt, news.rtt_us, (segments + 1) / 2, b->now / MS);
-		rtt_min_sample(&f->rtt, news.least_us, b->now / MS);
+		rtt_min_sample(&f->rtt, news.min_us, b->now / MS);
 	} else if (news.acked) /* by its timestamp: RFC 7323, 4.1 */
 		rtt_sample(&f->rtt, (uint32_t)(b->now / MS - e->stamp_ms) * 1000, 1, b->now / MS);
 	if (f->state != OPEN && (news.undone || news.spurious || news.original)) {

@@ -44,8 +44,8 @@ static void read_all(void)
 
 static void ack(void)
 {
-	struct rte_mbuf *m[DUO_MOST];
-	unsigned count = sy_stack_transmit(duo.b, m, DUO_MOST, duo.now);
+	struct rte_mbuf *m[DUO_MAX];
+	unsigned count = sy_stack_transmit(duo.b, m, DUO_MAX, duo.now);
 
 	sy_stack_receive(duo.a, m, count, duo.now);
 }
@@ -59,8 +59,8 @@ static uint64_t arrive(struct rte_mbuf **m, unsigned count, enum way way)
 		count = large_join(m, count);
 	sy_stack_receive(duo.b, m, count, duo.now);
 	read_all();
-	struct rte_mbuf *out[DUO_MOST];
-	count = sy_stack_transmit(duo.b, out, DUO_MOST, duo.now);
+	struct rte_mbuf *out[DUO_MAX];
+	count = sy_stack_transmit(duo.b, out, DUO_MAX, duo.now);
 	uint64_t end = rte_rdtsc_precise();
 	sy_stack_receive(duo.a, out, count, duo.now);
 	return end - begin;
@@ -70,14 +70,14 @@ static uint64_t arrive(struct rte_mbuf **m, unsigned count, enum way way)
 static void round_run(unsigned n, enum way way, bool large)
 {
 	static uint8_t bytes[SEGMENTS * 1448];
-	struct rte_mbuf *m[DUO_MOST], *piece[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX], *piece[DUO_MAX];
 	unsigned count = 0, pieces = 0, got;
 
 	duo.a->options.tso.ipv4 = large;
 	duo_pass(1);
 	sy_stack_send(duo.a, duo.from, bytes, sizeof(bytes), 0, duo.now);
 	uint64_t begin = rte_rdtsc_precise();
-	while ((got = sy_stack_transmit(duo.a, m + count, DUO_MOST - count, duo.now)) > 0)
+	while ((got = sy_stack_transmit(duo.a, m + count, DUO_MAX - count, duo.now)) > 0)
 		count += got;
 	cost[0][large ? WAY_JOINED : WAY_SINGLE][n] = rte_rdtsc_precise() - begin;
 	for (unsigned i = 0; i < count; i++)

@@ -34,17 +34,17 @@ static uint8_t segment_nothing(struct sy_hook_segment *s, const uint8_t *payload
 static void round_run(void)
 {
 	uint8_t bytes[LEN] = {0};
-	struct sy_stack_event e[PAIR_MOST];
+	struct sy_stack_event e[PAIR_MAX];
 	unsigned count;
 
-	for (unsigned i = 0; i < PAIR_MOST; i++) {
+	for (unsigned i = 0; i < PAIR_MAX; i++) {
 		bytes[0] = i % SY_PRIORITIES;
 		sy_stack_send(pair.client, pair.from[i], bytes, LEN, 0, pair.now);
 	}
 	pair_bring(pair.client, pair.server);
 	while (sy_stack_process(pair.server, PAIR_BURST, pair.now) > 0)
 		;
-	while ((count = sy_stack_events(pair.server, e, PAIR_MOST)) > 0)
+	while ((count = sy_stack_events(pair.server, e, PAIR_MAX)) > 0)
 		for (unsigned i = 0; i < count; i++) {
 			int64_t len =
 			        sy_stack_receive_bytes(pair.server, e[i].id, bytes, LEN, pair.now);
@@ -53,9 +53,9 @@ static void round_run(void)
 				              pair.now);
 		}
 	pair_bring(pair.server, pair.client);
-	for (unsigned i = 0; i < PAIR_MOST; i++)
+	for (unsigned i = 0; i < PAIR_MAX; i++)
 		sy_stack_receive_bytes(pair.client, pair.from[i], bytes, LEN, pair.now);
-	while (sy_stack_events(pair.client, e, PAIR_MOST) > 0)
+	while (sy_stack_events(pair.client, e, PAIR_MAX) > 0)
 		;
 	pair_bring(pair.client, pair.server);
 	pair.now += PAIR_MS / 10;
@@ -174,7 +174,7 @@ static void levels_compare(void)
 int main(int argc, char **argv)
 {
 	pair_open(NULL);
-	pair_connect(PAIR_MOST);
+	pair_connect(PAIR_MAX);
 	for (long left = argc > 1 ? strtol(argv[1], NULL, 10) : 0; left > 0; left--)
 		round_run();
 	if (argc == 1) {

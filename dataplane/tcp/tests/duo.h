@@ -12,7 +12,7 @@
 
 #define DUO_START UINT64_C(1000000000)
 #define DUO_MS    UINT64_C(1000000)
-#define DUO_MOST  64
+#define DUO_MAX   64
 
 static struct duo {
 	struct sy_stack *a, *b; /* a sends, b listens */
@@ -20,8 +20,8 @@ static struct duo {
 	uint64_t now;
 	unsigned before;
 	uint32_t written, read;
-	uint32_t largest, most_buffers; /* of the packets of duo_fetch_all() */
-	uint32_t seq[DUO_MOST];         /* of its last packets */
+	uint32_t largest, max_buffers; /* of the packets of duo_fetch_all() */
+	uint32_t seq[DUO_MAX];         /* of its last packets */
 } duo;
 
 static inline uint8_t duo_byte_of(uint32_t n)
@@ -37,10 +37,10 @@ static inline struct connection *duo_sender(void)
 /* Delivers b's packets to a. */
 static inline void duo_back(void)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 	unsigned count;
 
-	while ((count = sy_stack_transmit(duo.b, m, DUO_MOST, duo.now)) > 0)
+	while ((count = sy_stack_transmit(duo.b, m, DUO_MAX, duo.now)) > 0)
 		sy_stack_receive(duo.a, m, count, duo.now);
 }
 
@@ -54,8 +54,8 @@ static inline void duo_pass(uint64_t ms)
 /* Fetches a's packets, as the port receives them. */
 static inline unsigned duo_fetch(struct rte_mbuf **m)
 {
-	struct rte_mbuf *all[DUO_MOST]; /* `m` may be sized for the expected number */
-	unsigned count = sy_stack_transmit(duo.a, all, DUO_MOST, duo.now);
+	struct rte_mbuf *all[DUO_MAX]; /* `m` may be sized for the expected number */
+	unsigned count = sy_stack_transmit(duo.a, all, DUO_MAX, duo.now);
 
 	memcpy(m, all, count * sizeof(all[0]));
 	return count;
@@ -85,15 +85,15 @@ static inline uint32_t duo_payload_of(struct rte_mbuf *m)
 /* Delivers a's packets to b. Returns the number of packets at the port. */
 static inline unsigned duo_fetch_all(void)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 	unsigned all = 0, count, l3_len;
 
 	while ((count = duo_fetch(m)) > 0) {
 		for (unsigned i = 0; i < count; i++, all++) {
 			duo.largest = duo_payload_of(m[i]) > duo.largest ? duo_payload_of(m[i])
 			                                                 : duo.largest;
-			duo.most_buffers =
-			        m[i]->nb_segs > duo.most_buffers ? m[i]->nb_segs : duo.most_buffers;
+			duo.max_buffers =
+			        m[i]->nb_segs > duo.max_buffers ? m[i]->nb_segs : duo.max_buffers;
 			duo.seq[i] = ntohl(large_tcp(m[i], &l3_len)->sent_seq);
 			duo_deliver(m[i], 0);
 		}
@@ -104,7 +104,7 @@ static inline unsigned duo_fetch_all(void)
 /* Exchanges packets until both are idle. */
 static inline void duo_settle(void)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 	unsigned count;
 
 	do {

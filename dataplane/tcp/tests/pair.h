@@ -15,7 +15,7 @@
 
 #define PAIR_MS    UINT64_C(1000000)
 #define PAIR_PORT  80
-#define PAIR_MOST  64 /* connections */
+#define PAIR_MAX   64 /* connections */
 #define PAIR_BURST 64
 
 static struct pair {
@@ -23,8 +23,7 @@ static struct pair {
 	struct rte_mempool *pool; /* the server's */
 	sy_stack_id listener;
 	uint64_t now;
-	sy_stack_id from[PAIR_MOST],
-	        to[PAIR_MOST]; /* both ends; the server's cookie is the index */
+	sy_stack_id from[PAIR_MAX], to[PAIR_MAX]; /* both ends; the server's cookie is the index */
 	unsigned before, pool_before;
 } pair;
 
@@ -42,7 +41,7 @@ static inline struct rte_mempool *pair_few(void)
 
 static inline struct sy_stack *pair_stack(struct rte_mempool *pool)
 {
-	struct sy_stack_options o = {.pool = pool, .connections = 2 * PAIR_MOST};
+	struct sy_stack_options o = {.pool = pool, .connections = 2 * PAIR_MAX};
 	struct sy_stack *s;
 
 	assert_int_equal(sy_stack_create(&o, pair.now, &s, NULL), 0);
@@ -88,7 +87,7 @@ static inline void pair_pass(uint64_t ms)
 static inline void pair_connect(unsigned count)
 {
 	struct sy_stack_endpoint from = {0}, to = {.port = htons(PAIR_PORT)};
-	struct sy_stack_event e[2 * PAIR_MOST];
+	struct sy_stack_event e[2 * PAIR_MAX];
 
 	sy_addr_parse("10.0.0.1", &from.addr);
 	sy_addr_parse("10.0.0.2", &to.addr);
@@ -100,7 +99,7 @@ static inline void pair_connect(unsigned count)
 		                 0);
 		sy_stack_set(pair.client, pair.from[i], SY_STACK_NO_DELAY, 1, pair.now);
 	}
-	while (sy_stack_events(pair.server, e, PAIR_MOST) > 0)
+	while (sy_stack_events(pair.server, e, PAIR_MAX) > 0)
 		;
 }
 
@@ -116,7 +115,7 @@ static inline void pair_open(struct rte_mempool *pool)
 	pair.client = pair_stack(tests_pool());
 	pair.server = pair_stack(pair.pool);
 	sy_addr_parse("10.0.0.2", &local.addr);
-	assert_int_equal(sy_stack_listen(pair.server, &local, PAIR_MOST, 99, &pair.listener), 0);
+	assert_int_equal(sy_stack_listen(pair.server, &local, PAIR_MAX, 99, &pair.listener), 0);
 }
 
 static inline int pair_setup(void **state)
@@ -130,7 +129,7 @@ static inline void pair_close(void)
 {
 	struct sy_stack_levels levels;
 
-	for (unsigned i = 0; i < PAIR_MOST; i++) {
+	for (unsigned i = 0; i < PAIR_MAX; i++) {
 		if (pair.to[i])
 			sy_stack_abort(pair.server, pair.to[i], pair.now);
 		if (pair.from[i])

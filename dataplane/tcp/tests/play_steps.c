@@ -254,7 +254,7 @@ static void do_failed(struct play *p, char *words)
 		FAIL(p, "the error is %d", error);
 }
 
-/* NAME N, or NAME LEAST MOST. */
+/* NAME N, or NAME MIN MAX. */
 static bool range_read(const char *words, char word[32], unsigned *min, unsigned *max)
 {
 	int read = sscanf(words, "%31s %u %u", word, min, max);

@@ -19,8 +19,8 @@
  *     event WORDS                what the next event says  no event   there is none
  *     scarce N                   but for N, the driver's packets are taken; 0: all are back
  *     held N                     so many of the driver's packets wait in the stack
- *     count NAME N [MOST]        a counter of the stack; with MOST: from N to that
- *     info NAME N [MOST]         cwnd, ssthresh, mss, rto, flight, unsent, wnd
+ *     count NAME N [MAX]        a counter of the stack; with MAX: from N to that
+ *     info NAME N [MAX]         cwnd, ssthresh, mss, rto, flight, unsent, wnd
  *     took N                     bytes that peers of closed connections have taken
  *     client PORT                as sy_stack_client() says, 0: nothing
  *     anew                       numbers of a connection that follows are its own

@@ -8,7 +8,7 @@
 
 #include "sent.h"
 
-#define MODEL_MOST  512 /* max. bytes in flight */
+#define MODEL_MAX   512 /* max. bytes in flight */
 #define MODEL_CELLS 600
 #define MODEL_MSS   10
 
@@ -24,7 +24,7 @@ struct model {
 	struct rtt rtt;
 	uint64_t now;
 	uint32_t una, nxt;
-	struct model_byte bytes[MODEL_MOST]; /* by their number, modulo this */
+	struct model_byte bytes[MODEL_MAX]; /* by their number, modulo this */
 	uint64_t rack_ns;
 	uint32_t rack_to, rack_us, fack;
 	uint32_t dsack_round, widened, persist;
@@ -36,7 +36,7 @@ struct model {
 
 static struct model_byte *model_at(struct model *m, uint32_t number)
 {
-	return &m->bytes[number % MODEL_MOST];
+	return &m->bytes[number % MODEL_MAX];
 }
 
 static void model_init(struct model *m, uint32_t first)
@@ -109,7 +109,7 @@ static bool model_agrees(struct model *m)
 
 static void model_add(struct model *m, uint32_t bytes)
 {
-	if (m->nxt - m->una + bytes > MODEL_MOST)
+	if (m->nxt - m->una + bytes > MODEL_MAX)
 		return;
 	CHECK(sent_add(&m->sent, &m->pool, bytes, m->now));
 	/* Recently sent data was merged. */
@@ -160,7 +160,7 @@ static void model_probe(struct model *m, bool again)
 	if (m->una == m->nxt)
 		return;
 	sent_probe_range(&m->sent, MODEL_MSS, &from, &to);
-	CHECK(to == m->nxt && to - from <= MODEL_MSS && from - m->una < MODEL_MOST);
+	CHECK(to == m->nxt && to - from <= MODEL_MSS && from - m->una < MODEL_MAX);
 	if (again)
 		model_again(m, from, to);
 	else
@@ -187,7 +187,7 @@ static void model_deliver(struct model *m, const struct sent_ack *in, uint32_t n
 	if (!b->again && !b->blurred && (cumulative || !(m->blurs && before))) {
 		uint32_t *slowest = cumulative ? &want->rtt_us : sack_us;
 		*slowest = us > *slowest ? us : *slowest;
-		want->least_us = want->least_us && want->least_us < us ? want->least_us : us;
+		want->min_us = want->min_us && want->min_us < us ? want->min_us : us;
 	}
 	if ((int32_t)(to - m->fack) >= 0)
 		m->fack = to;
@@ -287,7 +287,7 @@ static void model_ack(struct model *m, const struct sent_ack *in)
 		want.acked++;
 	}
 	if (again) { /* Karn's rule for the whole */
-		want.rtt_us = want.least_us = 0;
+		want.rtt_us = want.min_us = 0;
 		want.original = false;
 	}
 	if ((int32_t)(m->una - m->fack) > 0)
@@ -299,13 +299,13 @@ static void model_ack(struct model *m, const struct sent_ack *in)
 		m->timed_out = m->blurs = false;
 	CHECK(news.acked == want.acked && news.sacked == want.sacked);
 	CHECK(news.delivered == want.delivered);
-	CHECK(news.rtt_us == want.rtt_us && news.least_us == want.least_us);
+	CHECK(news.rtt_us == want.rtt_us && news.min_us == want.min_us);
 	CHECK(news.dsack == want.dsack && news.probe_lost == want.probe_lost);
 	CHECK(news.undone == want.undone && news.spurious == want.spurious);
 	CHECK(news.original == want.original);
 	if (want.rtt_us) {
 		rtt_sample(&m->rtt, want.rtt_us, 1, m->now / 1000000);
-		rtt_min_sample(&m->rtt, want.least_us, m->now / 1000000);
+		rtt_min_sample(&m->rtt, want.min_us, m->now / 1000000);
 	}
 }
 
@@ -326,7 +326,7 @@ static void model_detect(struct model *m, bool recovering)
 	uint32_t range = m->sent.first;
 	for (uint32_t n = m->una; n != m->nxt && m->rack_ns; n++) {
 		struct model_byte *b = model_at(m, n);
-		while (m->cells[range].to - n - 1 >= MODEL_MOST)
+		while (m->cells[range].to - n - 1 >= MODEL_MAX)
 			range = m->cells[range].next;
 		if (b->sacked || b->lost || b->ns > m->rack_ns ||
 		    (b->ns == m->rack_ns && (int32_t)(m->rack_to - m->cells[range].to) <= 0))

@@ -11,13 +11,13 @@
 #define START_NS  UINT64_C(1000000000000)
 #define END_NS    (UINT64_C(3 * 3600) * 1000 * MS_NS)
 #define TURNS_MAX 4000000u /* without an arrival */
-#define MOST      3000000u /* bytes of a side */
+#define MAX       3000000u /* bytes of a side */
 #define PIECE     8192u
 
 /* The bytes that each side writes. */
 static const uint8_t *bytes_of(unsigned side)
 {
-	static uint8_t bytes[2][MOST + PIECE];
+	static uint8_t bytes[2][MAX + PIECE];
 
 	if (bytes[1][0] == 0)
 		for (unsigned i = 0; i < 2; i++)
@@ -210,7 +210,7 @@ static void side_open(struct talk *t, unsigned i)
 		o.secret[k] = (uint8_t)random64(t);
 	if (sy_stack_create(&o, t->now, &side->s, NULL))
 		t->wrong = "no stack";
-	side->to_write = some(t, chance(t, 5) ? MOST : chance(t, 150) ? 200000 : 20000);
+	side->to_write = some(t, chance(t, 5) ? MAX : chance(t, 150) ? 200000 : 20000);
 	side->nap_us = some(t, 200000);
 	side->next = t->now;
 }

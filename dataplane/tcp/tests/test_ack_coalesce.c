@@ -5,7 +5,7 @@
 #define US       UINT64_C(1000)
 #define SEGMENTS 2000u
 #define MSS      1440u /* of IPv6 */
-#define MOST     4096
+#define MAX      4096
 
 static const struct sy_stack_endpoint to = {.addr = {{{10, 0, 0, 1}}}, .port = 0x0700},
                                       from = {.addr = {{{10, 0, 0, 2}}}};

@@ -13,12 +13,12 @@ static unsigned sent; /* packets of b */
 /* Exchanges packets until both are idle. */
 static void settle(void)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 	unsigned count;
 
 	do {
 		duo_fetch_all();
-		count = sy_stack_transmit(duo.b, m, DUO_MOST, duo.now);
+		count = sy_stack_transmit(duo.b, m, DUO_MAX, duo.now);
 		sy_stack_receive(duo.a, m, count, duo.now);
 		sent += count;
 	} while (count > 0);
@@ -135,7 +135,7 @@ static void test_wholes_after_parts(void **state)
  * ones, which open the sender's window. */
 static void test_streams(void **state)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 	unsigned count;
 
 	duo_begin(none, none, true);
@@ -143,10 +143,10 @@ static void test_streams(void **state)
 	sent = 0;
 	while ((count = duo_fetch(m)) > 0) {
 		for (unsigned i = 0; i < count; i++) {
-			struct rte_mbuf *ack[DUO_MOST];
+			struct rte_mbuf *ack[DUO_MAX];
 			duo_deliver(m[i], 0);
 			duo_read();
-			unsigned acks = sy_stack_transmit(duo.b, ack, DUO_MOST, duo.now);
+			unsigned acks = sy_stack_transmit(duo.b, ack, DUO_MAX, duo.now);
 			sy_stack_receive(duo.a, ack, acks, duo.now);
 			sent += acks;
 		}

@@ -6,7 +6,7 @@
 #include "pair.h"
 
 #define SHARING 3
-#define ROUNDS  (4 * PAIR_MOST) /* connections, in groups of PAIR_MOST */
+#define ROUNDS  (4 * PAIR_MAX) /* connections, in groups of PAIR_MAX */
 
 static struct sy_stack_endpoint from, to, any;
 
@@ -52,7 +52,7 @@ static void test_each_listener_gets_its_share(void **state)
 	endpoints_set();
 	for (unsigned l = 0; l < SHARING; l++)
 		assert_int_equal(
-		        sy_stack_listen_shared(pair.server, &to, PAIR_MOST, 1, &listener[l]), 0);
+		        sy_stack_listen_shared(pair.server, &to, PAIR_MAX, 1, &listener[l]), 0);
 	assert_int_equal(sy_stack_listen_shared(pair.server, &any, 4, 1, &other), 0);
 	assert_int_equal(connections_count(listener, accepted), ROUNDS);
 	for (unsigned l = 0; l < SHARING; l++)

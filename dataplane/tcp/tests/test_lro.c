@@ -27,8 +27,8 @@ static void give(struct rte_mbuf **m, unsigned count)
 /* Counts b's packets and delivers them to a. */
 static unsigned answers(void)
 {
-	struct rte_mbuf *m[DUO_MOST];
-	unsigned count = sy_stack_transmit(duo.b, m, DUO_MOST, duo.now);
+	struct rte_mbuf *m[DUO_MAX];
+	unsigned count = sy_stack_transmit(duo.b, m, DUO_MAX, duo.now);
 
 	sy_stack_receive(duo.a, m, count, duo.now);
 	return count;
@@ -37,7 +37,7 @@ static unsigned answers(void)
 /* An LRO packet of full segments. */
 static struct rte_mbuf *joined(unsigned segments)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 
 	duo_write(segments * MSS, 0);
 	assert_int_equal(duo_fetch(m), segments);
@@ -54,7 +54,7 @@ static void test_joined(void **state)
 	for (unsigned v4 = 0; v4 < 2; v4++) {
 		duo_begin(none, none, v4);
 		unsigned mss = duo_sender()->mss, before = (unsigned)counters()->packets_in;
-		struct rte_mbuf *m[DUO_MOST];
+		struct rte_mbuf *m[DUO_MAX];
 		duo_write(8 * mss, 0);
 		assert_int_equal(duo_fetch(m), 8);
 		assert_int_equal(large_join(m, 8), 1);
@@ -121,7 +121,7 @@ static void test_peek(void **state)
 /* Trims data beyond the window, within a buffer. */
 static void test_edges(void **state)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 
 	duo_begin(none, none, true);
 	m[0] = joined(6);

@@ -323,9 +323,9 @@ static void test_single_bytes(void **state)
 /* A link of 20 ms each way without bandwidth limit. */
 static uint32_t read_for(struct pair *p, unsigned rounds)
 {
-	enum { SLOTS = 64, MOST = 8192 };
+	enum { SLOTS = 64, MAX = 8192 };
 	static struct {
-		struct rte_mbuf *m[MOST];
+		struct rte_mbuf *m[MAX];
 		unsigned count;
 	} way[2][SLOTS];
 	static uint8_t bytes[1 << 20];
@@ -344,7 +344,7 @@ static uint32_t read_for(struct pair *p, unsigned rounds)
 			way[!i][in].count = 0;
 			way[i][out].count +=
 			        sy_stack_transmit(p->s[i], way[i][out].m + way[i][out].count,
-			                          MOST - way[i][out].count, p->now);
+			                          MAX - way[i][out].count, p->now);
 		}
 	}
 	for (unsigned i = 0; i < 2; i++)

@@ -283,13 +283,13 @@ static void test_lowest_level_is_dropped(void **state)
 
 	pair_close();
 	pair_open(pair_few());
-	pair_connect(PAIR_MOST);
+	pair_connect(PAIR_MAX);
 	label_hook();
 	sy_stack_levels(pair.server, &levels);
 	max = levels.max; /* a quarter of the driver's packets */
 	assert_int_equal(max, 319 / 4);
 	for (unsigned i = 0; i < max; i++)
-		send_label(1 + i % (PAIR_MOST - 1), 6);
+		send_label(1 + i % (PAIR_MAX - 1), 6);
 	for (unsigned i = 0; i < 8; i++)
 		send_label(0, 1);
 	sy_stack_levels(pair.server, &levels);

@@ -106,7 +106,7 @@ static void test_shares(void **state)
 
 /* ---- what is sent ---------------------------------------------------------------------------- */
 
-/* Returns the connection of the server's next packet; PAIR_MOST: none. */
+/* Returns the connection of the server's next packet; PAIR_MAX: none. */
 static unsigned next_sent(void)
 {
 	struct rte_mbuf *m;
@@ -114,10 +114,10 @@ static unsigned next_sent(void)
 	unsigned i = 0;
 
 	if (!sy_stack_transmit(pair.server, &m, 1, pair.now))
-		return PAIR_MOST;
+		return PAIR_MAX;
 	memcpy(&port, rte_pktmbuf_mtod_offset(m, void *, 14 + 20 + 2), sizeof(port));
 	rte_pktmbuf_free(m);
-	while (i < PAIR_MOST &&
+	while (i < PAIR_MAX &&
 	       !(pair.to[i] && connection_of(pair.server, pair.to[i])->tuple.sport == port))
 		i++;
 	return i;

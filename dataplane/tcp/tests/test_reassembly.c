@@ -31,7 +31,7 @@ static struct rte_mbuf *packet_of(const uint8_t *frame, uint32_t len)
 static unsigned parts_fetch(struct rte_mbuf **part, uint32_t id)
 {
 	uint8_t out[2048];
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 	uint16_t at = 0;
 	unsigned count = 0;
 	uint32_t len;
@@ -54,7 +54,7 @@ static void give(struct rte_mbuf *m)
 /* A retransmission arrives whole. */
 static void recover(void)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 	unsigned count = 0;
 
 	for (unsigned i = 0; i < 100 && !count; i++) {

@@ -4,7 +4,7 @@
 #include "random.h"
 #include "script.h"
 
-#define MOST  48
+#define MAX   48
 #define FLOWS 7
 #define STEPS 200000
 
@@ -89,9 +89,9 @@ static void test_most_urgent_is_first(void **state)
 /* With one level for all it is a queue, whatever flows there are. */
 static void test_equal_levels_change_nothing(void **state)
 {
-	for (uint32_t i = 0; i < MOST; i++)
+	for (uint32_t i = 0; i < MAX; i++)
 		add(i % 5, i, 3);
-	for (uint32_t i = 0; i < MOST; i++)
+	for (uint32_t i = 0; i < MAX; i++)
 		expect(i % 5, i, 3);
 }
 
@@ -116,21 +116,21 @@ static void test_lowest_is_dropped(void **state)
 {
 	struct rte_mbuf *dropped;
 
-	for (uint32_t i = 0; i < MOST; i++)
-		add(i, 0, i < MOST / 2 ? 5 : 6);
-	for (uint32_t i = 0; i < MOST / 2; i++) { /* the last one of the lowest level */
+	for (uint32_t i = 0; i < MAX; i++)
+		add(i, 0, i < MAX / 2 ? 5 : 6);
+	for (uint32_t i = 0; i < MAX / 2; i++) { /* the last one of the lowest level */
 		dropped = add_or_drop(packet(100 + i, 0), 100 + i, 0);
-		assert_int_equal(open_label(dropped).flow, MOST - 1 - i);
+		assert_int_equal(open_label(dropped).flow, MAX - 1 - i);
 	}
 	dropped = add_or_drop(packet(200, 0), 200, 5); /* itself is of the lowest */
 	assert_int_equal(open_label(dropped).flow, 200);
 	dropped = add_or_drop(packet(201, 0), 201, 7);
 	assert_int_equal(open_label(dropped).flow, 201);
-	assert_int_equal(r.dropped[6], MOST / 2);
+	assert_int_equal(r.dropped[6], MAX / 2);
 	assert_int_equal(r.dropped[5], 1);
 	assert_int_equal(r.dropped[7], 1);
 	assert_int_equal(r.dropped[0], 0);
-	assert_int_equal(r.level[0].count, MOST / 2);
+	assert_int_equal(r.level[0].count, MAX / 2);
 }
 
 /* Buffers are what is scarce: those of a packet that a port has joined count each. */
@@ -139,7 +139,7 @@ static void test_buffers_count(void **state)
 	struct rte_mbuf *m, *dropped;
 	unsigned level;
 
-	for (uint32_t i = 0; i < MOST / 8; i++)
+	for (uint32_t i = 0; i < MAX / 8; i++)
 		assert_null(receive_level_add(&r, large_packet(i, 0, 8), i, 5));
 	m = packet(100, 0);
 	assert_ptr_equal(receive_level_add(&r, m, 100, 5), m); /* full */
@@ -148,7 +148,7 @@ static void test_buffers_count(void **state)
 	for (uint32_t i = 1; i <= 2; i++) {
 		dropped = receive_level_add(&r, m, 101, 2);
 		assert_ptr_not_equal(dropped, m);
-		assert_int_equal(open_label(dropped).flow, MOST / 8 - i);
+		assert_int_equal(open_label(dropped).flow, MAX / 8 - i);
 	}
 	assert_null(receive_level_add(&r, m, 101, 2));
 	for (uint32_t i = 0; i < 4; i++)
@@ -158,12 +158,12 @@ static void test_buffers_count(void **state)
 	rte_pktmbuf_free(m);
 	expect(101, 0, 2); /* it was 12 of them */
 	assert_null(receive_level_add(&r, large_packet(104, 0, 12), 104, 7));
-	m = large_packet(105, 0, MOST + 1); /* never fits: drops no other packet */
+	m = large_packet(105, 0, MAX + 1); /* never fits: drops no other packet */
 	assert_ptr_equal(receive_level_add(&r, m, 105, 0), m);
 	rte_pktmbuf_free(m);
 	while (r.count > 0)
 		take(&level);
-	assert_null(receive_level_add(&r, large_packet(105, 0, MOST), 105, 0));
+	assert_null(receive_level_add(&r, large_packet(105, 0, MAX), 105, 0));
 	m = packet(106, 0);
 	assert_ptr_equal(receive_level_add(&r, m, 106, 0), m);
 	rte_pktmbuf_free(m);
@@ -175,7 +175,7 @@ static void test_buffers_count(void **state)
 static struct {
 	struct label label;
 	unsigned level, buffers;
-} model[MOST + 1];
+} model[MAX + 1];
 static unsigned models, model_buffers;
 
 static void model_remove(unsigned at)
@@ -250,7 +250,7 @@ static unsigned random_add(struct label l, unsigned level)
 	model_add(l, level, buffers);
 	do {
 		lost = receive_level_add(&r, m, l.flow, level);
-		assert_int_equal(lost != NULL, model_buffers > MOST);
+		assert_int_equal(lost != NULL, model_buffers > MAX);
 		count += lost != NULL;
 		bool itself = lost == m;
 		if (lost)
@@ -283,7 +283,7 @@ static void test_random(void **state)
 			model_remove(at);
 		}
 		assert_int_equal(r.count, models);
-		assert_true(model_buffers <= MOST);
+		assert_true(model_buffers <= MAX);
 	}
 	assert_true(r.risen > STEPS / 100 && dropped > STEPS / 100);
 	models = model_buffers = 0;
@@ -292,7 +292,7 @@ static void test_random(void **state)
 static int setup(void **state)
 {
 	packets_before = rte_mempool_avail_count(tests_pool());
-	return receive_levels_init(&r, MOST);
+	return receive_levels_init(&r, MAX);
 }
 
 static int teardown(void **state)

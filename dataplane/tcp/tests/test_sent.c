@@ -25,8 +25,8 @@ static void test_cumulative(void **state) /* RFC 9293, 3.10.7.4; RFC 6298, 3 */
 	sender_ack(o, &in);
 	assert_int_equal(o->news.acked, 2400);
 	assert_int_equal(o->news.delivered, 2400);
-	assert_int_equal(o->news.rtt_us, 100000);  /* of the first */
-	assert_int_equal(o->news.least_us, 98000); /* of the third */
+	assert_int_equal(o->news.rtt_us, 100000); /* of the first */
+	assert_int_equal(o->news.min_us, 98000);  /* of the third */
 	assert_int_equal(sent_in_flight(&o->s), 7600);
 	sender_ack(o, &in); /* a repeated ACK has no effect */
 	assert_int_equal(o->news.acked, 0);
@@ -115,7 +115,7 @@ static void test_karn(void **state) /* RFC 6298, 3 */
 	sender_sack(o, 2, 0, 0);
 	assert_int_equal(o->news.acked, MSS);
 	assert_int_equal(o->news.rtt_us, 0);
-	assert_int_equal(o->news.least_us, 0);
+	assert_int_equal(o->news.min_us, 0);
 }
 
 static void test_sacked_after_a_time_out(void **state) /* RFC 6298, 3 */
@@ -127,7 +127,7 @@ static void test_sacked_after_a_time_out(void **state) /* RFC 6298, 3 */
 	sender_sack(o, 1, 3, 4); /* at an unknown time */
 	assert_int_equal(o->news.sacked, MSS);
 	assert_int_equal(o->news.rtt_us, 0);
-	assert_int_equal(o->news.least_us, 0);
+	assert_int_equal(o->news.min_us, 0);
 }
 
 /* ---- in vain --------------------------------------------------------------------------------- */

@@ -130,7 +130,7 @@ static void test_held(void **state)
 /* The peer is in LAST-ACK still: it challenges the SYN, and the reset that follows ends it. */
 static void test_the_last_ack_was_lost(void **state)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 	sy_stack_id id;
 
 	duo_begin((struct sy_stack_options)ONE_PORT, none, true);

@@ -21,7 +21,7 @@ static void begin(void)
 /* The first window, RFC 6928's ten segments, is one packet; acknowledgements let larger ones go. */
 static void test_window(void **state)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 
 	for (unsigned v4 = 0; v4 < 2; v4++) {
 		begin_with((struct sy_stack_options){.tso = {.ipv4 = v4, .ipv6 = !v4}}, v4);
@@ -55,7 +55,7 @@ static void test_window(void **state)
  */
 static void test_idle(void **state)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 
 	begin();
 	for (unsigned i = 0; i < 6; i++) {
@@ -77,7 +77,7 @@ static void test_idle(void **state)
 /* The other family's segments are single ones. */
 static void test_family(void **state)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 
 	begin_with((struct sy_stack_options){.tso = {.ipv4 = true}}, false);
 	duo_write(100000, 0);
@@ -92,7 +92,7 @@ static void test_family(void **state)
 /* What is behind the last whole piece goes with it; PSH is on it, and FIN. */
 static void test_end(void **state)
 {
-	struct rte_mbuf *m[DUO_MOST], *piece[LARGE_PIECES];
+	struct rte_mbuf *m[DUO_MAX], *piece[LARGE_PIECES];
 
 	begin();
 	duo_write(3 * MSS + 100, 0);
@@ -116,7 +116,7 @@ static void test_end(void **state)
 /* Nagle (Minshall): while a short one is under way, only whole pieces go. */
 static void test_nagle(void **state)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 
 	begin();
 	duo_write(100, 0);
@@ -150,7 +150,7 @@ static void test_nagle(void **state)
 /* Corked: whole pieces only. */
 static void test_cork(void **state)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 
 	begin();
 	sy_stack_set(duo.a, duo.from, SY_STACK_CORK, 1, duo.now);
@@ -170,7 +170,7 @@ static void test_cork(void **state)
 /* The peer's window: whole pieces of what is open. */
 static void test_peer_window(void **state)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 
 	begin();
 	duo_sender()->snd_wnd = 6 * MSS + 200;
@@ -184,7 +184,7 @@ static void test_peer_window(void **state)
 /* What the port says of frames and buffers; and 64 pieces, 64 KB. */
 static void test_limits(void **state)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 
 	begin_with((struct sy_stack_options){.tso = {.ipv4 = true, .frame = 1500}}, true);
 	duo_write(20000, 0);
@@ -198,7 +198,7 @@ static void test_limits(void **state)
 	duo_write(20000, 0);
 	assert_true(duo_fetch_all() >= 2);
 	assert_true(duo.largest > rte_pktmbuf_data_room_size(tests_pool()));
-	assert_true(duo.most_buffers <= 3);
+	assert_true(duo.max_buffers <= 3);
 	duo_end();
 
 	begin(); /* 64 KB of large pieces, 64 small ones */
@@ -255,7 +255,7 @@ static void test_paced(void **state)
 static void test_no_buffers(void **state)
 {
 	static struct rte_mempool *few;
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 
 	if (!few)
 		few = rte_pktmbuf_pool_create("few", 5, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
@@ -286,7 +286,7 @@ static void test_no_buffers(void **state)
 static void test_quota(void **state)
 {
 	struct sy_stack_endpoint a = {.port = 0}, b = {.port = htons(80)};
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 	sy_stack_id other;
 
 	begin();
@@ -322,7 +322,7 @@ static void test_quota(void **state)
 static void test_passed(void **state)
 {
 	struct sy_stack_endpoint a = {.port = 0}, b = {.port = htons(80)};
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 	unsigned l3_len, turns = 0, urgent = 0;
 	sy_stack_id other, first;
 
@@ -362,7 +362,7 @@ static void test_passed(void **state)
 /* The mark that the window is reduced is on one packet (RFC 3168 6.1.2). */
 static void test_reduced(void **state)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 
 	begin_with((struct sy_stack_options){.tso = {.ipv4 = true}, .ecn = true}, true);
 	assert_true(duo_sender()->flags & C_ECN);
@@ -382,7 +382,7 @@ static void test_reduced(void **state)
 /* The pointer counts from each packet's own number (RFC 9293 3.8.5). */
 static void test_urgent(void **state)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 
 	begin();
 	duo_write(4 * MSS, SY_STACK_OOB);
@@ -406,7 +406,7 @@ static void test_urgent(void **state)
 /* Two of ten pieces are lost: exactly these are retransmitted, separately. */
 static void test_lost(void **state)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 	uint32_t first;
 
 	begin();
@@ -433,7 +433,7 @@ static void test_lost(void **state)
 /* The last piece: it alone is retransmitted by the RTO (RFC 6298). */
 static void test_lost_end(void **state)
 {
-	struct rte_mbuf *m[DUO_MOST];
+	struct rte_mbuf *m[DUO_MAX];
 
 	begin();
 	duo_write(7 * MSS + 10, 0);

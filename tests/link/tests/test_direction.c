@@ -34,7 +34,7 @@ static void test_packets_are_late_by_the_delay(void **state)
 		assert_int_equal(r->number[i], i);
 		assert_int_equal(r->time[i], 5 * NS + 10 * (i + 1) + 20 * MS);
 	}
-	assert_int_equal(r->d.counts.way_most, 100);
+	assert_int_equal(r->d.counts.way_max, 100);
 	rig_close(r);
 }
 
@@ -105,8 +105,8 @@ static void test_hurry_delivers_all_packets_now(void **state)
 	/* The transmitter is free again. */
 	rig_send(r, 100);
 	rig_run(r, UINT64_MAX);
-	uint64_t least = 5 * NS + 1 * NS + 1000 * NS; /* or it waits for others */
-	assert_in_range(r->time[100], least, least + 10 * MS);
+	uint64_t min = 5 * NS + 1 * NS + 1000 * NS; /* or it waits for others */
+	assert_in_range(r->time[100], min, min + 10 * MS);
 	rig_close(r);
 }
 
@@ -133,10 +133,10 @@ static void test_rounding_never_exceeds_the_rate(void **state)
 {
 	struct rig *r = rig_open("rate 999999937bit overhead 24");
 	rig_send_many(r, 900, 1);
-	double least = 1024 * 8 / 0.999999937;
+	double min = 1024 * 8 / 0.999999937;
 	for (unsigned i = 1; i < 900; i++)
-		assert_true((double)(r->time[i] - r->time[0]) >= least * i);
-	assert_true((double)(r->time[899] - r->time[0]) < (least + 1) * 899);
+		assert_true((double)(r->time[i] - r->time[0]) >= min * i);
+	assert_true((double)(r->time[899] - r->time[0]) < (min + 1) * 899);
 	rig_close(r);
 }
 

@@ -105,7 +105,7 @@ static void test_lateness_is_at_most_a_sixteenth_more(void **state)
 	assert_int_equal(lateness_share(&l, 0), 1);
 	lateness_add(&l, UINT64_MAX);
 	assert_true(lateness_share(&l, 1) == UINT64_MAX);
-	assert_true(l.most == UINT64_MAX);
+	assert_true(l.max == UINT64_MAX);
 }
 
 int main(void)
