@@ -33,7 +33,7 @@ struct delay {
 	bool pushed : 1;      /* a short segment or PSH arrived since the last ACK */
 	bool acked_read : 1;  /* the last ACK was for a read; nothing was sent or received since */
 };
-_Static_assert(sizeof(struct delay) == 1, "a connection has no more room");
+_Static_assert(sizeof(struct delay) == 1, "a connection has no more space");
 
 /* In-order data arrived. is_last: short or PSH, so more need not follow. */
 static inline void delay_arrived(struct delay *d, bool is_last)

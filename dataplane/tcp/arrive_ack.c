@@ -39,7 +39,8 @@ static void probe_acked(struct sy_stack *s, struct connection *c, const struct s
 			flight_end(s, c);
 		return;
 	}
-	sent_blur(&flight_of(s, c)->sent, &s->sent); /* its transmission time is unknown */
+	sent_mark_ambiguous(&flight_of(s, c)->sent,
+	                    &s->sent); /* its transmission time is unknown */
 	c->snd_nxt++;
 	c->flags &= ~(uint32_t)C_PROBED;
 }
@@ -88,9 +89,9 @@ static uint32_t echo_us(const struct sy_stack *s, const struct sent_ack *in)
 /* Returns the RTT that made a time-out spurious; 0 if it was not, or if a D-SACK shows that an ACK
  * was lost and this one acknowledges the copy. Unknown without SACK. */
 static uint32_t spurious_rtt_us(const struct sy_stack *s, const struct connection *c,
-                                const struct sent_news *news, const struct sent_ack *in)
+                                const struct sent_outcome *outcome, const struct sent_ack *in)
 {
-	bool late = c->flags & C_SACK && news->spurious && !news->dsack;
+	bool late = c->flags & C_SACK && outcome->spurious && !outcome->dsack;
 	return late ? echo_us(s, in) : 0;
 }
 
@@ -104,11 +105,12 @@ static void spurious_rtt_share(struct sy_stack *s, const struct connection *c, u
 		rto_floor_note_spurious(s, us < waited ? us : (uint32_t)waited);
 }
 
-static void rtt_update(struct sy_stack *s, struct connection *c, const struct sent_news *news,
+static void rtt_update(struct sy_stack *s, struct connection *c, const struct sent_outcome *outcome,
                        const struct sent_ack *in, uint32_t flight, bool syn)
 {
 	uint32_t per_window = (flight + 2u * c->mss - 1) / (2u * c->mss);
-	uint32_t late = spurious_rtt_us(s, c, news, in), us = news->rtt_us ? news->rtt_us : late;
+	uint32_t late = spurious_rtt_us(s, c, outcome, in),
+	         us = outcome->rtt_us ? outcome->rtt_us : late;
 
 	if (us)
 		rtt_sample(&c->rtt, us, per_window ? per_window : 1, time_ms64(s));
@@ -120,11 +122,11 @@ static void rtt_update(struct sy_stack *s, struct connection *c, const struct se
 	} else if (us && us < RTT_MIN_TIMEOUT_MS * 1000) {
 		rto_floor_note_quick(s, c, syn);
 	}
-	if (syn && c->retries > 0 && !news->rtt_us)
+	if (syn && c->retries > 0 && !outcome->rtt_us)
 		rtt_syn_lost(&c->rtt);
 	c->retries = 0;
-	if (news->min_us)
-		rtt_min_sample(&c->rtt, news->min_us, time_ms64(s));
+	if (outcome->min_us)
+		rtt_min_sample(&c->rtt, outcome->min_us, time_ms64(s));
 }
 
 /* Frees acknowledged bytes and notifies connections that wait for space. */
@@ -204,23 +206,23 @@ static void ack_process(struct sy_stack *s, struct connection *c, const struct s
                         bool syn)
 {
 	uint32_t before = c->snd_una, flight = c->snd_nxt - before;
-	struct sent_news news = {0};
+	struct sent_outcome outcome = {0};
 	struct sent_ack in;
 
 	sent_ack_fill(s, c, seg, &in);
-	sent_acked(&flight_of(s, c)->sent, &s->sent, &c->rtt, &in, &news);
-	if (news.acked > 0) {
+	sent_acked(&flight_of(s, c)->sent, &s->sent, &c->rtt, &in, &outcome);
+	if (outcome.acked > 0) {
 		una_move(c, in.ack);
-		rtt_update(s, c, &news, &in, flight, syn);
+		rtt_update(s, c, &outcome, &in, flight, syn);
 		bytes_acked(s, c, before + syn);
-		path_probe_acked(s, c, news.acked);
+		path_probe_acked(s, c, outcome.acked);
 	} else if (in.pure && flight > 0 && !(c->flags & C_SACK)) {
-		news.delivered += recovery_duplicate(s, c);
+		outcome.delivered += recovery_duplicate(s, c);
 	}
-	recovery_acked(s, c, &news, seg->flags & TCP_ECE && c->flags & C_ECN);
+	recovery_acked(s, c, &outcome, seg->flags & TCP_ECE && c->flags & C_ECN);
 	if (c->snd_una == c->snd_nxt)
 		flight_end(s, c);
-	if (news.acked > 0)
+	if (outcome.acked > 0)
 		timer_retransmit_set(s, c);
 }
 

@@ -152,25 +152,26 @@ static void text_join(struct sy_stack *s, struct connection *c, const struct seg
 /* Queues a buffer of out-of-order data that begins at `from`. */
 static void part_queue(struct sy_stack *s, struct connection *c, struct rte_mbuf *m, uint32_t from)
 {
-	bool may = range_has_room(s, c, m);
+	bool may = range_fits(s, c, m);
 	struct rte_mbuf *kept = may ? packet_keep(s, c, m) : NULL;
-	struct arrived_news news;
+	struct arrived_news outcome;
 
 	if (!kept) { /* packet_keep() counts its own drops */
 		s->counters.out_of_order_dropped += !may;
 		rte_pktmbuf_free_seg(m);
 		return;
 	}
-	news = arrived_add(&c->arrived, &s->arrived, c->rcv_nxt, from, from + kept->data_len, kept);
+	outcome = arrived_add(&c->arrived, &s->arrived, c->rcv_nxt, from, from + kept->data_len,
+	                      kept);
 	s->counters.out_of_order++;
-	if (news.kept == 0) {
-		s->counters.duplicates += news.duplicate;
-		s->counters.out_of_order_dropped += news.refused;
+	if (outcome.kept == 0) {
+		s->counters.duplicates += outcome.duplicate;
+		s->counters.out_of_order_dropped += outcome.refused;
 		rte_pktmbuf_free_seg(kept);
 		return;
 	}
 	range_charge(s, c, kept);
-	rte_mbuf_refcnt_set(kept, (uint16_t)news.kept);
+	rte_mbuf_refcnt_set(kept, (uint16_t)outcome.kept);
 }
 
 static void text_queue(struct sy_stack *s, struct connection *c, struct segment *seg, uint32_t from,

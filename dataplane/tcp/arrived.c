@@ -37,7 +37,7 @@ struct filling {
 	uint32_t from, to; /* the rest of it */
 	uint32_t origin;
 	void *buffer;
-	struct arrived_news news;
+	struct arrived_news outcome;
 };
 
 /* The bytes until `end` are duplicates. Only the first such part is reported. */
@@ -46,9 +46,9 @@ static void pass_over(struct filling *f, uint32_t end)
 	end = sooner(end, f->to);
 	if (!sy_seq_before(f->from, end))
 		return;
-	if (!f->news.duplicate)
+	if (!f->outcome.duplicate)
 		arrived_duplicate(f->a, f->from, end);
-	f->news.duplicate = true;
+	f->outcome.duplicate = true;
 	f->from = end;
 }
 
@@ -57,13 +57,13 @@ static uint32_t piece_new(struct filling *f, uint32_t end)
 {
 	uint32_t index = pool_alloc(f->p);
 	if (index == POOL_NONE) {
-		f->news.refused = true;
+		f->outcome.refused = true;
 		return POOL_NONE;
 	}
 	*piece_at(f->p, index) = (struct arrived_piece){
 	        .from = f->from, .to = end, .origin = f->origin, .buffer = f->buffer};
 	f->from = end;
-	f->news.kept++;
+	f->outcome.kept++;
 	f->a->pieces++;
 	return index;
 }
@@ -72,7 +72,7 @@ static uint32_t piece_new(struct filling *f, uint32_t end)
 static void block_new(struct filling *f, uint32_t before)
 {
 	if (f->a->blocks >= ARRIVED_BLOCKS || pool_left(f->p) < 2) {
-		f->news.refused = true;
+		f->outcome.refused = true;
 		return;
 	}
 	uint32_t index = pool_alloc(f->p);
@@ -153,7 +153,7 @@ struct arrived_news arrived_add(struct arrived *a, struct pool *p, uint32_t next
 
 	pass_over(&f, next);
 	if (!sy_seq_before(f.from, to))
-		return f.news;
+		return f.outcome;
 	a->touches++;
 	index = block_find(a, p, f.from, &before);
 	while (sy_seq_before(f.from, to)) {
@@ -169,7 +169,7 @@ struct arrived_news arrived_add(struct arrived *a, struct pool *p, uint32_t next
 		if (sy_seq_before(f.from, to) && !block_follow(&f, index))
 			break;
 	}
-	return f.news;
+	return f.outcome;
 }
 
 /* ---- removal --------------------------------------------------------------------------------- */

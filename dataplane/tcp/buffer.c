@@ -12,7 +12,7 @@ int chunk_pool_init(struct chunk_pool *p, uint64_t bytes)
 {
 	uint32_t count = (uint32_t)(bytes / CHUNK_SIZE);
 
-	*p = (struct chunk_pool){.free = CHUNK_NONE, .room = CHUNK_NONE, .count = count};
+	*p = (struct chunk_pool){.free = CHUNK_NONE, .reserved = CHUNK_NONE, .count = count};
 	p->next = malloc(count * sizeof(*p->next));
 	p->memory = mmap(NULL, (size_t)count * CHUNK_SIZE, PROT_READ | PROT_WRITE,
 	                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -29,7 +29,7 @@ void chunk_pool_close(struct chunk_pool *p)
 	free(p->next);
 	if (p->memory)
 		munmap(p->memory, (size_t)p->count * CHUNK_SIZE);
-	*p = (struct chunk_pool){.free = CHUNK_NONE, .room = CHUNK_NONE};
+	*p = (struct chunk_pool){.free = CHUNK_NONE, .reserved = CHUNK_NONE};
 }
 
 /* Never allocated chunks come last: their memory stays untouched. */
@@ -97,49 +97,49 @@ size_t send_buffer_add(struct send_buffer *b, struct chunk_pool *p, const uint8_
 	return done;
 }
 
-static void room_give(struct chunk_pool *p)
+static void reserved_free(struct chunk_pool *p)
 {
-	while (p->room != CHUNK_NONE) {
-		uint32_t chunk = p->room;
-		p->room = p->next[chunk];
+	while (p->reserved != CHUNK_NONE) {
+		uint32_t chunk = p->reserved;
+		p->reserved = p->next[chunk];
 		chunk_free(p, chunk);
 	}
 }
 
-size_t send_buffer_room(const struct send_buffer *b, struct chunk_pool *p, struct iovec *v,
-                        int count, size_t len)
+size_t send_buffer_reserve(const struct send_buffer *b, struct chunk_pool *p, struct iovec *v,
+                           int count, size_t len)
 {
 	uint32_t at = (b->end - b->base) % CHUNK_SIZE, last = CHUNK_NONE;
 	size_t done = 0;
 
-	room_give(p);
-	p->room_len = 0;
+	reserved_free(p);
+	p->reserved_len = 0;
 	for (; count > 0 && done < len; count--, at = 0) {
 		uint32_t chunk = at ? b->last : chunk_alloc(p);
 		size_t piece = CHUNK_SIZE - at < len - done ? CHUNK_SIZE - at : len - done;
 		if (chunk == CHUNK_NONE)
 			break;
 		if (!at && last == CHUNK_NONE)
-			p->room = chunk;
+			p->reserved = chunk;
 		else if (!at)
 			p->next[last] = chunk;
 		last = at ? last : chunk;
 		*v++ = (struct iovec){p->memory + (size_t)chunk * CHUNK_SIZE + at, piece};
 		done += piece;
 	}
-	p->room_len = done;
+	p->reserved_len = done;
 	return done;
 }
 
-void send_buffer_room_done(struct send_buffer *b, struct chunk_pool *p, size_t len)
+void send_buffer_commit(struct send_buffer *b, struct chunk_pool *p, size_t len)
 {
 	while (len > 0) {
 		uint32_t at = (b->end - b->base) % CHUNK_SIZE, piece = CHUNK_SIZE - at;
 		if (at == 0) {
-			uint32_t chunk = p->room;
+			uint32_t chunk = p->reserved;
 			if (chunk == CHUNK_NONE)
 				break;
-			p->room = p->next[chunk];
+			p->reserved = p->next[chunk];
 			p->next[chunk] = CHUNK_NONE;
 			chunk_append(b, p, chunk);
 		}
@@ -147,8 +147,8 @@ void send_buffer_room_done(struct send_buffer *b, struct chunk_pool *p, size_t l
 		len -= piece;
 		b->end += piece;
 	}
-	room_give(p);
-	p->room_len = 0;
+	reserved_free(p);
+	p->reserved_len = 0;
 }
 
 void send_buffer_read(struct send_buffer *b, const struct chunk_pool *p, uint32_t from,
@@ -226,7 +226,7 @@ void receive_buffer_add(struct receive_buffer *b, struct rte_mbuf *m, uint64_t *
 	else
 		b->first = m;
 	b->last = m;
-	b->held += packet_size(m);
+	b->memory += packet_size(m);
 	*all += packet_size(m);
 }
 
@@ -250,7 +250,7 @@ size_t receive_buffer_read(struct receive_buffer *b, uint8_t *bytes, size_t len,
 		b->first = m->next;
 		if (!b->first)
 			b->last = NULL;
-		b->held -= packet_size(m);
+		b->memory -= packet_size(m);
 		*all -= packet_size(m);
 		spent_add_one(spent, m);
 	}

@@ -27,8 +27,8 @@ struct chunk_pool {
 	uint8_t *memory;
 	uint32_t *next; /* next chunk of a buffer or of the free list */
 	uint32_t free, fresh, count, used;
-	uint32_t room;   /* reserved by send_buffer_room() */
-	size_t room_len; /* bytes reserved */
+	uint32_t reserved;   /* chunks reserved by send_buffer_reserve() */
+	size_t reserved_len; /* bytes reserved */
 };
 
 /* Fails with -ENOMEM. */
@@ -53,10 +53,10 @@ void send_buffer_init(struct send_buffer *b, uint32_t end);
 size_t send_buffer_add(struct send_buffer *b, struct chunk_pool *p, const uint8_t *bytes,
                        size_t len);
 /* Reserves up to len bytes at the end in up to `count` vectors. Returns the number of bytes. One
- * reservation at a time; send_buffer_room_done() commits the first len bytes. */
-size_t send_buffer_room(const struct send_buffer *b, struct chunk_pool *p, struct iovec *v,
-                        int count, size_t len);
-void send_buffer_room_done(struct send_buffer *b, struct chunk_pool *p, size_t len);
+ * reservation at a time; send_buffer_commit() commits the first len bytes. */
+size_t send_buffer_reserve(const struct send_buffer *b, struct chunk_pool *p, struct iovec *v,
+                           int count, size_t len);
+void send_buffer_commit(struct send_buffer *b, struct chunk_pool *p, size_t len);
 /* Copies len bytes from sequence number `from`; they must be in the buffer. */
 void send_buffer_read(struct send_buffer *b, const struct chunk_pool *p, uint32_t from,
                       uint8_t *out, uint32_t len);
@@ -65,8 +65,8 @@ void send_buffer_free(struct send_buffer *b, struct chunk_pool *p, uint32_t una)
 
 struct receive_buffer {
 	struct rte_mbuf *first, *last;
-	uint32_t bytes; /* unread */
-	uint32_t held;  /* memory of these packets and of out-of-order ones */
+	uint32_t bytes;  /* unread */
+	uint32_t memory; /* bytes of these packets and of out-of-order ones */
 };
 
 /* Memory of a packet, however small its payload. */

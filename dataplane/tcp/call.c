@@ -215,13 +215,13 @@ int64_t sy_stack_send(struct sy_stack *s, sy_stack_id id, const void *bytes, siz
                       uint64_t now_ns)
 {
 	struct connection *c = connection_of(s, id);
-	int64_t room;
+	int64_t space;
 
 	stack_time(s, now_ns);
-	room = send_check(s, c, len);
-	if (room < 0)
-		return room;
-	return send_added(s, c, send_buffer_add(&c->unsent, &s->chunks, bytes, (size_t)room), len,
+	space = send_check(s, c, len);
+	if (space < 0)
+		return space;
+	return send_added(s, c, send_buffer_add(&c->unsent, &s->chunks, bytes, (size_t)space), len,
 	                  flags);
 }
 

@@ -7,7 +7,7 @@
 
 #define MAX_IPV4_HEADER 60 /* header length */
 #define IPV6_LEN        40
-#define TCP_MAX         60
+#define MAX_TCP_HEADER  60
 
 static void buffer_skip(struct rte_mbuf *m, uint32_t bytes)
 {
@@ -56,7 +56,7 @@ static bool is_plain(const struct rte_mbuf *m)
 
 bool chain_parse(struct rte_mbuf *m, struct sy_view *v)
 {
-	if (!chain_pull(m, SY_ETH_LEN + MAX_IPV4_HEADER + TCP_MAX))
+	if (!chain_pull(m, SY_ETH_LEN + MAX_IPV4_HEADER + MAX_TCP_HEADER))
 		return false;
 	if (!is_plain(m) && rte_pktmbuf_linearize(m))
 		return false;

@@ -119,12 +119,12 @@ static void hystart_judge(struct congestion *c)
 			h->baseline_us = 0;
 		return;
 	}
-	if (h->before_us == 0)
+	if (h->previous_min_us == 0)
 		return;
-	uint32_t longer = h->before_us / HYSTART_DIVISOR;
+	uint32_t longer = h->previous_min_us / HYSTART_DIVISOR;
 	longer = longer < HYSTART_MIN_US ? HYSTART_MIN_US : longer;
 	longer = longer > HYSTART_MOST_US ? HYSTART_MOST_US : longer;
-	if (h->min_us >= h->before_us + longer) {
+	if (h->min_us >= h->previous_min_us + longer) {
 		h->baseline_us = h->min_us;
 		h->rounds = 0;
 	}
@@ -139,7 +139,7 @@ static void hystart_round(struct congestion *c)
 		c->ops->init(c);
 		return;
 	}
-	h->before_us = h->min_us ? h->min_us : h->before_us;
+	h->previous_min_us = h->min_us ? h->min_us : h->previous_min_us;
 	h->min_us = 0;
 	h->samples = 0;
 }
@@ -166,15 +166,15 @@ static uint32_t slow_start(struct congestion *c, uint32_t bytes, bool paced)
 	uint32_t max = (c->timed_out ? 1 : hystart_on(c) ? HYSTART_LIMIT : LIMIT) * c->mss;
 	if (paced && hystart_on(c)) /* RFC 9406 4.3: no limit with pacing */
 		max = UINT32_MAX;
-	uint32_t more = bytes < max ? bytes : max, room = c->ssthresh - c->window;
+	uint32_t more = bytes < max ? bytes : max, space = c->ssthresh - c->window;
 	if (hystart_on(c) && c->hystart.baseline_us)
 		more /= HYSTART_GROWTH;
-	if (more < room) {
+	if (more < space) {
 		c->window += more;
 		return 0;
 	}
 	c->window = c->ssthresh;
-	return more - room;
+	return more - space;
 }
 
 /* ---- ACKs ------------------------------------------------------------------------------------ */

@@ -54,8 +54,8 @@ struct congestion_cubic {
 
 /* State of HyStart++ (RFC 9406 4.2), before the first loss only, when CUBIC's is unused. */
 struct congestion_hystart {
-	uint32_t min_us, before_us; /* of this round and the previous one; 0: none */
-	uint32_t baseline_us;       /* of conservative slow start; 0: not in it */
+	uint32_t min_us, previous_min_us; /* of this round and the previous one; 0: none */
+	uint32_t baseline_us;             /* of conservative slow start; 0: not in it */
 	uint8_t samples, rounds;
 };
 

@@ -78,7 +78,7 @@ static struct segment_plan plan_make(struct sy_stack *s, struct connection *c, u
 	                            .ack = c->rcv_nxt,
 	                            .flags = flags,
 	                            .tos = c->tos & (uint8_t)~IP_ECN,
-	                            .fragile = !path_mtu_whole(&c->path_mtu)};
+	                            .fragile = !path_mtu_needs_df(&c->path_mtu)};
 
 	plan_options(s, c, &plan);
 	plan_ecn(s, c, &plan);
@@ -213,15 +213,15 @@ static struct rte_mbuf *range_make(struct sy_stack *s, struct connection *c, uin
 	                : syn                                ? SY_TCP_SYN | SY_TCP_ACK
 	                                                     : SY_TCP_ACK;
 	struct segment_plan plan = plan_make(s, c, *from, flags);
-	uint32_t end = *from + syn, room;
+	uint32_t end = *from + syn, space;
 
 	if (!syn) {
-		room = mss - (plan.blocks ? 4 + 8u * plan.blocks : 0);
+		space = mss - (plan.blocks ? 4 + 8u * plan.blocks : 0);
 		end = seq_after(to, c->unsent.end) ? c->unsent.end : to;
 		if (kind == KIND_LARGE)
 			plan.piece = piece_of(s, c);
-		else if (end - *from > room)
-			end = *from + room;
+		else if (end - *from > space)
+			end = *from + space;
 		plan.len = end - *from;
 		if (plan.len > 0)
 			plan_text(c, &plan, kind == KIND_RETRANSMIT);
@@ -318,7 +318,7 @@ static bool large_may(const struct sy_stack *s, const struct connection *c)
 	const struct sy_stack_tso *t = &s->options.tso;
 
 	return s->max_large > 0 && (connection_v4(c) ? t->ipv4 : t->ipv6) && !s->scarce &&
-	       !(c->flags & (C_SEND_CWR | C_URGENT_OUT)) && path_mtu_whole(&c->path_mtu) &&
+	       !(c->flags & (C_SEND_CWR | C_URGENT_OUT)) && path_mtu_needs_df(&c->path_mtu) &&
 	       c->arrived.blocks == 0 && c->arrived.duplicate.from == c->arrived.duplicate.to;
 }
 
@@ -330,7 +330,7 @@ static uint32_t min(uint32_t a, uint32_t b)
 /* Returns the end of a large segment: whole pieces, at most `pieces`, within both windows and one
  * tick of pacing; with a partial piece at the end if it is the last data and may be sent. SND.NXT:
  * send a single segment. */
-static uint32_t large_end(const struct sy_stack *s, const struct connection *c, uint32_t room,
+static uint32_t large_end(const struct sy_stack *s, const struct connection *c, uint32_t space,
                           uint32_t pieces)
 {
 	uint32_t piece = piece_of(s, c), bytes = c->unsent.end - c->snd_nxt, max, whole;
@@ -338,7 +338,7 @@ static uint32_t large_end(const struct sy_stack *s, const struct connection *c, 
 	if (piece < MIN_PIECE)
 		return c->snd_nxt;
 	max = min(bytes, c->snd_una + c->snd_wnd - c->snd_nxt);
-	max = min(max, min(room, pace_burst(s, c)));
+	max = min(max, min(space, pace_burst(s, c)));
 	max = min(max, min(s->max_large, pieces * piece));
 	whole = max - max % piece;
 	if (whole < 2 * piece)
@@ -381,17 +381,17 @@ static void window_restart(const struct sy_stack *s, struct connection *c)
 
 static struct rte_mbuf *new_next(struct sy_stack *s, struct connection *c, uint32_t pieces)
 {
-	uint32_t to = new_end(c), room, large;
+	uint32_t to = new_end(c), space, large;
 
 	if (to == c->snd_nxt)
 		return NULL;
 	window_restart(s, c);
-	room = recovery_room(s, c);
+	space = recovery_sendable(s, c);
 	/* Send whole segments, but always something if nothing is in flight. */
-	if (room < to - c->snd_nxt && room < c->mss && flight_bytes(s, c) > 0)
+	if (space < to - c->snd_nxt && space < c->mss && flight_bytes(s, c) > 0)
 		return NULL;
 	if (to - c->snd_nxt == c->mss && large_may(s, c) &&
-	    (large = large_end(s, c, room, pieces)) != c->snd_nxt)
+	    (large = large_end(s, c, space, pieces)) != c->snd_nxt)
 		return range_new(s, c, large, c->mss, KIND_LARGE);
 	return range_new(s, c, to, c->mss, KIND_NEW);
 }
@@ -403,7 +403,7 @@ static struct rte_mbuf *lost_retransmit(struct sy_stack *s, struct connection *c
 	if (!c->flight || !sent_next_lost(&flight_of(s, c)->sent, &s->sent, &from, &to))
 		return NULL;
 	/* Any allowance above 0 permits a whole segment. */
-	if (recovery_room(s, c) == 0 || recovery_holds(s, c, new_end(c) != c->snd_nxt))
+	if (recovery_sendable(s, c) == 0 || recovery_holds(s, c, new_end(c) != c->snd_nxt))
 		return NULL;
 	/* RFC 9293 3.8.6: beyond a shrunken window, retransmit only the first segment. */
 	if (from != c->snd_una && seq_after(from, c->snd_una + c->snd_wnd))
@@ -413,7 +413,7 @@ static struct rte_mbuf *lost_retransmit(struct sy_stack *s, struct connection *c
 
 static struct rte_mbuf *probe_next(struct sy_stack *s, struct connection *c)
 {
-	uint32_t payload = path_probe_room(s, c), from = c->snd_nxt;
+	uint32_t payload = path_probe_payload(s, c), from = c->snd_nxt;
 	struct rte_mbuf *m;
 
 	if (payload == 0)

@@ -63,8 +63,8 @@ static inline uint16_t path_mtu_largest(const struct path_mtu *m)
 	return m->probe > m->size ? m->probe : m->size;
 }
 
-/* Returns true if DF is to be set: unless the IPv4 path may be below the floor. */
-static inline bool path_mtu_whole(const struct path_mtu *m)
+/* Returns true if packets need DF: always, except on IPv4 paths that may be below the floor. */
+static inline bool path_mtu_needs_df(const struct path_mtu *m)
 {
 	return !m->v4 || m->size > PATH_MTU_FLOOR_V4;
 }
@@ -73,8 +73,8 @@ static inline bool path_mtu_whole(const struct path_mtu *m)
  * Returns true if the size changed. */
 bool path_mtu_too_big(struct path_mtu *m, uint16_t sent, uint16_t reported, uint64_t now_ms);
 
-/* A packet was delivered, or lost: a probe, or one lost with its retransmissions (RTO). Small
- * packets are no evidence. Returns true if the size changed. */
+/* Call when a packet was delivered, or lost: a probe; or another packet together with its
+ * retransmissions (RTO). Ignores small packets. Returns true if the size changed. */
 bool path_mtu_passed(struct path_mtu *m, uint16_t bytes, uint64_t now_ms);
 bool path_mtu_lost(struct path_mtu *m, uint16_t bytes, uint64_t now_ms);
 

@@ -26,10 +26,10 @@ static bool probe_fits(const struct sy_stack *s, const struct connection *c, uin
 
 	return seq_after(c->unsent.end, c->snd_nxt) && c->unsent.end - c->snd_nxt >= need &&
 	       seq_after(edge, c->snd_nxt) && edge - c->snd_nxt >= need &&
-	       recovery_room(s, c) >= need;
+	       recovery_sendable(s, c) >= need;
 }
 
-uint32_t path_probe_room(const struct sy_stack *s, struct connection *c)
+uint32_t path_probe_payload(const struct sy_stack *s, struct connection *c)
 {
 	uint32_t size, payload;
 
@@ -45,11 +45,11 @@ uint32_t path_probe_room(const struct sy_stack *s, struct connection *c)
 	return probe_fits(s, c, payload) ? payload : 0;
 }
 
-void path_probe_sent(struct connection *c, uint32_t from, uint32_t room, uint32_t len)
+void path_probe_sent(struct connection *c, uint32_t from, uint32_t payload, uint32_t len)
 {
 	c->probe_from = from;
 	c->probe_len = (uint16_t)len;
-	path_mtu_probed(&c->path_mtu, (uint16_t)(room + headers_of(c)));
+	path_mtu_probed(&c->path_mtu, (uint16_t)(payload + headers_of(c)));
 }
 
 void path_probe_forget(struct connection *c)

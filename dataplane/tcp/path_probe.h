@@ -18,9 +18,9 @@ struct sy_stack;
 struct connection;
 
 /* Returns the payload of a probe that may be sent now; 0: none. */
-uint32_t path_probe_room(const struct sy_stack *s, struct connection *c);
+uint32_t path_probe_payload(const struct sy_stack *s, struct connection *c);
 /* A probe was sent with this payload size; SACK blocks reduce the bytes that it carries to len. */
-void path_probe_sent(struct connection *c, uint32_t from, uint32_t room, uint32_t len);
+void path_probe_sent(struct connection *c, uint32_t from, uint32_t payload, uint32_t len);
 /* Bytes were acknowledged, of the probe or of others. */
 void path_probe_acked(struct sy_stack *s, struct connection *c, uint32_t bytes);
 /* Call for new losses. Returns true if only the probe was lost. */

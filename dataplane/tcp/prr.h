@@ -26,7 +26,7 @@ static inline void prr_begin(struct prr *p, uint32_t flight, uint32_t ssthresh)
 	*p = (struct prr){.flight = flight ? flight : 1, .ssthresh = ssthresh};
 }
 
-/* Returns how many bytes an ACK in recovery permits. delivered: sent_news.delivered; in_flight:
+/* Returns how many bytes an ACK in recovery permits. delivered: sent_outcome.delivered; in_flight:
  * sent_in_flight() after loss detection. safe: SND.UNA advanced without further loss. */
 static inline uint32_t prr_acked(struct prr *p, uint32_t delivered, uint32_t in_flight,
                                  uint16_t mss, bool safe)

@@ -54,23 +54,23 @@ uint32_t pools_used(const struct sy_stack *s)
 
 /* Limits out-of-order data to 3/4 of the memory, so that in-order data always fits; and per
  * connection to twice its window, however small the payloads are. */
-bool range_has_room(const struct sy_stack *s, const struct connection *c, const struct rte_mbuf *m)
+bool range_fits(const struct sy_stack *s, const struct connection *c, const struct rte_mbuf *m)
 {
 	uint32_t size = packet_size(m);
 
 	return s->receive_queued + size <= s->options.receive_all / 4 * 3 &&
-	       c->received.held + size <= 2 * (uint64_t)c->receive_limit + 64 * size;
+	       c->received.memory + size <= 2 * (uint64_t)c->receive_limit + 64 * size;
 }
 
 void range_charge(struct sy_stack *s, struct connection *c, const struct rte_mbuf *m)
 {
-	c->received.held += packet_size(m);
+	c->received.memory += packet_size(m);
 	s->receive_queued += packet_size(m);
 }
 
 void range_uncharge(struct sy_stack *s, struct connection *c, const struct rte_mbuf *m)
 {
-	c->received.held -= packet_size(m);
+	c->received.memory -= packet_size(m);
 	s->receive_queued -= packet_size(m);
 }
 

@@ -68,8 +68,8 @@ bool sy_stack_parse(struct rte_mbuf *m, struct sy_view *v)
 
 /* Returns true if an invalid checksum is the bare pseudo-header sum, and options.unfinished accepts
  * that. */
-static bool checksum_may_be_left(struct sy_stack *s, const struct sy_view *v,
-                                 enum sy_csum_state state)
+static bool checksum_is_unfinished(struct sy_stack *s, const struct sy_view *v,
+                                   enum sy_csum_state state)
 {
 	if (state != SY_CSUM_UNFINISHED || v->proto != SY_PROTO_TCP)
 		return false;
@@ -96,7 +96,7 @@ static bool checksum_is_right(struct sy_stack *s, const struct rte_mbuf *m, cons
 	state = SY_LIKELY(m->nb_segs == 1)
 	                ? sy_packet_check_l4(rte_pktmbuf_mtod(m, const uint8_t *), v)
 	                : chain_check(m, v);
-	return SY_LIKELY(state == SY_CSUM_OK) || checksum_may_be_left(s, v, state);
+	return SY_LIKELY(state == SY_CSUM_OK) || checksum_is_unfinished(s, v, state);
 }
 
 /* Counts an unparsable packet. ARP and multicast are expected and counted separately. */

@@ -22,15 +22,15 @@ static bool is_rated(const struct connection *c)
 	return c->recovery == RECOVERY_FAST || c->recovery == RECOVERY_ECN;
 }
 
-uint32_t recovery_room(const struct sy_stack *s, const struct connection *c)
+uint32_t recovery_sendable(const struct sy_stack *s, const struct connection *c)
 {
 	uint32_t window = c->congestion.window, flight = flight_bytes(s, c);
-	uint32_t room = window > flight ? window - flight : 0;
+	uint32_t space = window > flight ? window - flight : 0;
 
 	if (is_rated(c))
 		return c->allowance;
 	/* After an RTO the first segment is sent, whatever is in flight. */
-	return room > c->allowance ? room : c->allowance;
+	return space > c->allowance ? space : c->allowance;
 }
 
 void recovery_sent(struct sy_stack *s, struct connection *c, uint32_t bytes)
@@ -73,7 +73,7 @@ static void recovery_begin(struct sy_stack *s, struct connection *c, enum recove
 /* ---- F-RTO ----------------------------------------------------------------------------------- */
 
 /* RFC 5682 2.1, step 1: not if an earlier RTO retransmitted this data. */
-static bool frto_may(const struct connection *c, bool repeated)
+static bool frto_is_allowed(const struct connection *c, bool repeated)
 {
 	return !repeated && c->recovery != RECOVERY_TIMEOUT && c->state >= SY_STACK_ESTABLISHED &&
 	       c->snd_wnd > 0;
@@ -104,16 +104,16 @@ static void frto_end(struct sy_stack *s, struct connection *c, bool duplicate)
 }
 
 /* Processes an ACK that does not prove the RTO spurious. */
-static void frto_acked(struct sy_stack *s, struct connection *c, const struct sent_news *news)
+static void frto_acked(struct sy_stack *s, struct connection *c, const struct sent_outcome *outcome)
 {
 	const struct sent *sent = &flight_of(s, c)->sent;
 
 	if (c->recovery != RECOVERY_TIMEOUT || sent->frto == FRTO_NONE)
 		return;
-	if (sent->frto == FRTO_FIRST && news->acked > 0)
+	if (sent->frto == FRTO_FIRST && outcome->acked > 0)
 		frto_probe(s, c);
-	else if (news->acked > 0 || news->sacked > 0 || news->dsack)
-		frto_end(s, c, news->acked == 0);
+	else if (outcome->acked > 0 || outcome->sacked > 0 || outcome->dsack)
+		frto_end(s, c, outcome->acked == 0);
 }
 
 bool recovery_holds(struct sy_stack *s, struct connection *c, bool may_new)
@@ -144,28 +144,28 @@ static void recovery_undo(struct sy_stack *s, struct connection *c)
 	if (!(c->flags & C_UNDO) || c->recovery == RECOVERY_ECN)
 		return;
 	congestion_undo(&c->congestion);
-	sent_found(&flight_of(s, c)->sent, &s->sent);
+	sent_undo_losses(&flight_of(s, c)->sent, &s->sent);
 	s->counters.undone++;
 	recovery_end(s, c);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-static void look(struct sy_stack *s, struct connection *c, uint32_t delivered)
+static void detect_losses(struct sy_stack *s, struct connection *c, uint32_t delivered)
 {
 	union flight *f = flight_of(s, c);
-	uint64_t look_ns;
+	uint64_t recheck_ns;
 	uint32_t lost;
 
 	if (!c->flight)
 		return;
 	lost = sent_detect(&f->sent, &s->sent, &c->rtt, c->mss, c->recovery != RECOVERY_NONE,
-	                   s->now_ns, &look_ns);
+	                   s->now_ns, &recheck_ns);
 
-	if (look_ns)
+	if (recheck_ns)
 		timer_set(s, c, TIMER_REORDER,
-		          look_ns > s->now_ns
-		                  ? (uint32_t)((look_ns - s->now_ns + MS_NS - 1) / MS_NS)
+		          recheck_ns > s->now_ns
+		                  ? (uint32_t)((recheck_ns - s->now_ns + MS_NS - 1) / MS_NS)
 		                  : 0);
 	if (lost == 0)
 		return;
@@ -174,9 +174,9 @@ static void look(struct sy_stack *s, struct connection *c, uint32_t delivered)
 		recovery_begin(s, c, RECOVERY_FAST, delivered);
 }
 
-void recovery_look(struct sy_stack *s, struct connection *c)
+void recovery_detect_losses(struct sy_stack *s, struct connection *c)
 {
-	look(s, c, 0);
+	detect_losses(s, c, 0);
 }
 
 uint32_t recovery_duplicate(struct sy_stack *s, struct connection *c)
@@ -200,53 +200,54 @@ uint32_t recovery_duplicate(struct sy_stack *s, struct connection *c)
 }
 
 /* RFC 6582 3.2, step 3: a partial ACK reveals the next loss. */
-static void partial(struct sy_stack *s, struct connection *c)
+static void partial_ack(struct sy_stack *s, struct connection *c)
 {
 	if (!(c->flags & C_SACK) && c->recovery == RECOVERY_FAST)
 		sent_first_lost(&flight_of(s, c)->sent, &s->sent, c->mss);
 }
 
-static void window_grow(struct sy_stack *s, struct connection *c, const struct sent_news *news)
+static void window_grow(struct sy_stack *s, struct connection *c,
+                        const struct sent_outcome *outcome)
 {
-	const struct congestion_ack in = {.bytes = news->acked,
+	const struct congestion_ack in = {.bytes = outcome->acked,
 	                                  .una = c->snd_una,
 	                                  .nxt = c->snd_nxt,
-	                                  .rtt_us = news->rtt_us,
+	                                  .rtt_us = outcome->rtt_us,
 	                                  .now_ms = time_ms64(s),
 	                                  .paced = c->flags & C_PACED};
 	congestion_acked(&c->congestion, &in, &c->rtt);
 }
 
-void recovery_acked(struct sy_stack *s, struct connection *c, const struct sent_news *news,
+void recovery_acked(struct sy_stack *s, struct connection *c, const struct sent_outcome *outcome,
                     bool ece)
 {
 	union flight *f = flight_of(s, c);
-	bool progress = news->acked > 0, rated = is_rated(c);
+	bool progress = outcome->acked > 0, rated = is_rated(c);
 	uint32_t lost;
 
 	if (progress)
 		c->duplicates = 0;
-	if (news->undone || news->spurious || news->original)
+	if (outcome->undone || outcome->spurious || outcome->original)
 		recovery_undo(s, c);
-	if (news->spurious) /* larger packets arrived as well; a duplicate is no proof */
+	if (outcome->spurious) /* larger packets arrived as well; a duplicate is no proof */
 		path_late(s, c);
 	if (c->recovery != RECOVERY_NONE && !sy_seq_before(c->snd_una, c->recover))
 		recovery_end(s, c);
 	else if (progress)
-		partial(s, c);
-	frto_acked(s, c, news);
+		partial_ack(s, c);
+	frto_acked(s, c, outcome);
 	lost = f->sent.lost;
-	look(s, c, news->delivered);
-	if (c->recovery == RECOVERY_NONE && (ece || news->probe_lost) &&
+	detect_losses(s, c, outcome->delivered);
+	if (c->recovery == RECOVERY_NONE && (ece || outcome->probe_lost) &&
 	    !sy_seq_before(c->snd_una, c->recover)) {
 		s->counters.ecn_reduced += ece;
-		recovery_begin(s, c, RECOVERY_ECN, news->delivered);
+		recovery_begin(s, c, RECOVERY_ECN, outcome->delivered);
 	}
 	if (is_rated(c))
-		c->allowance = prr_acked(&f->prr, news->delivered, sent_in_flight(&f->sent), c->mss,
-		                         progress && f->sent.lost <= lost);
+		c->allowance = prr_acked(&f->prr, outcome->delivered, sent_in_flight(&f->sent),
+		                         c->mss, progress && f->sent.lost <= lost);
 	else if (progress && !rated) /* the ACK that ends recovery does not grow the window */
-		window_grow(s, c, news);
+		window_grow(s, c, outcome);
 	connection_schedule(s, c);
 }
 
@@ -256,7 +257,7 @@ void recovery_timed_out(struct sy_stack *s, struct connection *c)
 	bool repeated = c->retries > 1;
 
 	path_probe_forget(c);
-	f->sent.frto = frto_may(c, repeated) ? FRTO_FIRST : FRTO_NONE;
+	f->sent.frto = frto_is_allowed(c, repeated) ? FRTO_FIRST : FRTO_NONE;
 	sent_timed_out(&f->sent, &s->sent, &c->rtt, c->mss, repeated, s->now_ns);
 	if (c->state <
 	    SY_STACK_ESTABLISHED) /* RFC 5681 3.1: a lost SYN reduces the initial window */

@@ -13,7 +13,7 @@ struct sy_stack;
 struct connection;
 
 /* Returns how many bytes may be sent now. */
-uint32_t recovery_room(const struct sy_stack *s, const struct connection *c);
+uint32_t recovery_sendable(const struct sy_stack *s, const struct connection *c);
 /* F-RTO (RFC 5682 2.1): returns true if only new segments may be sent until the next ACK. may_new:
  * one may be sent; without any, falls back to conventional recovery. */
 bool recovery_holds(struct sy_stack *s, struct connection *c, bool may_new);
@@ -21,12 +21,12 @@ bool recovery_holds(struct sy_stack *s, struct connection *c, bool may_new);
 void recovery_sent(struct sy_stack *s, struct connection *c, uint32_t bytes);
 
 /* Processes the result of an ACK. ece: it carried ECE. */
-void recovery_acked(struct sy_stack *s, struct connection *c, const struct sent_news *news,
+void recovery_acked(struct sy_stack *s, struct connection *c, const struct sent_outcome *outcome,
                     bool ece);
 /* Processes a duplicate ACK without SACK. Returns the bytes counted as delivered. */
 uint32_t recovery_duplicate(struct sy_stack *s, struct connection *c);
 /* Runs loss detection. */
-void recovery_look(struct sy_stack *s, struct connection *c);
+void recovery_detect_losses(struct sy_stack *s, struct connection *c);
 /* The retransmission timer fired. */
 void recovery_timed_out(struct sy_stack *s, struct connection *c);
 

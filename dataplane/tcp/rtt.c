@@ -25,7 +25,7 @@ void rtt_min_sample(struct rtt *r, uint32_t us, uint64_t now_ms)
 	if (r->min_us == 0) {
 		r->half_ms = (uint32_t)now_ms;
 	} else if (halves > 0) {
-		r->before_us = halves == 1 ? r->min_us : 0;
+		r->previous_min_us = halves == 1 ? r->min_us : 0;
 		r->min_us = us;
 		r->half_ms += halves * HALF_MS;
 	}

@@ -18,9 +18,10 @@
 
 struct rtt {
 	uint64_t smoothed, variation; /* microseconds * 2^20; smoothed 0: no sample yet */
-	uint32_t min_us, before_us; /* minimum of this 5 s half, and of the previous one; 0: none */
-	uint32_t half_ms;           /* when this half began */
-	uint8_t backed_off;         /* doublings of the RTO */
+	uint32_t min_us,
+	        previous_min_us; /* minimum of this 5 s half, and of the previous one; 0: none */
+	uint32_t half_ms;        /* when this half began */
+	uint8_t backed_off;      /* doublings of the RTO */
 	bool syn_lost;
 };
 _Static_assert(sizeof(struct rtt) == 32, "half a cache line");
@@ -67,7 +68,8 @@ static inline uint32_t rtt_variation_us(const struct rtt *r)
 /* Returns the minimum RTT of the last 5 to 10 s that had samples; 0: none. */
 static inline uint32_t rtt_min_us(const struct rtt *r)
 {
-	return r->before_us && r->before_us < r->min_us ? r->before_us : r->min_us;
+	return r->previous_min_us && r->previous_min_us < r->min_us ? r->previous_min_us
+	                                                            : r->min_us;
 }
 
 #endif

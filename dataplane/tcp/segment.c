@@ -243,12 +243,12 @@ struct rte_mbuf *segment_make(struct rte_mempool *pool, const struct segment_pla
 
 /* Pieces must begin at even offsets of a buffer: net_tap's software TSO sums the parts of a piece
  * in two buffers as if both had even lengths. */
-static uint32_t first_room(struct rte_mempool *pool, unsigned headers)
+static uint32_t first_capacity(struct rte_mempool *pool, unsigned headers)
 {
 	return (rte_pktmbuf_data_room_size(pool) - RTE_PKTMBUF_HEADROOM - headers) & ~1u;
 }
 
-static uint32_t next_room(struct rte_mempool *pool)
+static uint32_t next_capacity(struct rte_mempool *pool)
 {
 	return rte_pktmbuf_data_room_size(pool) & ~1u;
 }
@@ -257,22 +257,22 @@ uint32_t segment_max_large(struct rte_mempool *pool, unsigned buffers)
 {
 	if (buffers == 0 || buffers > LARGE_BUFFERS)
 		buffers = LARGE_BUFFERS;
-	uint32_t max = first_room(pool, HEADERS_MAX) + (buffers - 1) * next_room(pool);
+	uint32_t max = first_capacity(pool, HEADERS_MAX) + (buffers - 1) * next_capacity(pool);
 	return max < MAX_DATAGRAM - HEADERS_MAX ? max : MAX_DATAGRAM - HEADERS_MAX;
 }
 
 struct rte_mbuf *segment_make_large(struct rte_mempool *pool, const struct segment_plan *plan)
 {
 	struct lengths l = lengths_of(plan);
-	uint32_t headers = l.all, first = first_room(pool, headers);
-	uint32_t room = next_room(pool), left = plan->len;
-	unsigned count = 1 + (left > first ? (left - first + room - 1) / room : 0);
+	uint32_t headers = l.all, first = first_capacity(pool, headers);
+	uint32_t space = next_capacity(pool), left = plan->len;
+	unsigned count = 1 + (left > first ? (left - first + space - 1) / space : 0);
 	struct rte_mbuf *m[LARGE_BUFFERS];
 
 	if (count > LARGE_BUFFERS || rte_pktmbuf_alloc_bulk(pool, m, count))
 		return NULL;
 	for (unsigned i = 0; i < count; i++) {
-		uint32_t max = i == 0 ? first : room, piece = left < max ? left : max;
+		uint32_t max = i == 0 ? first : space, piece = left < max ? left : max;
 		m[i]->data_off = i == 0 ? m[i]->data_off : 0;
 		m[i]->data_len = (uint16_t)(piece + (i == 0 ? headers : 0));
 		m[i]->next = i + 1 < count ? m[i + 1] : NULL;

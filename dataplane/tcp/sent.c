@@ -145,7 +145,7 @@ static void last_extend(struct sent *s, struct pool *p, uint32_t bytes, uint64_t
 bool sent_add(struct sent *s, struct pool *p, uint32_t bytes, uint64_t now_ns)
 {
 	struct sent_range *last = s->last ? range_at(p, s->last) : NULL;
-	bool plain = last && !(last->marks & ~SENT_BLURRED);
+	bool plain = last && !(last->marks & ~SENT_AMBIGUOUS);
 
 	/* Not if another range was sent in between: it would appear to be the earlier one. */
 	bool soon = s->latest == s->last &&
@@ -161,7 +161,7 @@ bool sent_add(struct sent *s, struct pool *p, uint32_t bytes, uint64_t now_ns)
 	if (index == POOL_NONE) {
 		if (!plain)
 			return false;
-		last->marks |= SENT_BLURRED;
+		last->marks |= SENT_AMBIGUOUS;
 		last_extend(s, p, bytes, now_ns);
 		return true;
 	}
@@ -174,9 +174,9 @@ bool sent_add(struct sent *s, struct pool *p, uint32_t bytes, uint64_t now_ns)
 	return true;
 }
 
-void sent_blur(struct sent *s, struct pool *p)
+void sent_mark_ambiguous(struct sent *s, struct pool *p)
 {
-	range_at(p, s->last)->marks |= SENT_BLURRED;
+	range_at(p, s->last)->marks |= SENT_AMBIGUOUS;
 }
 
 /* Retransmits a whole range. */
@@ -187,15 +187,15 @@ static void range_resend(struct sent *s, struct pool *p, uint32_t index, uint64_
 	r->marks = SENT_RETRANSMITTED;
 	r->sent_ns = now_ns;
 	time_insert(s, p, index, s->latest);
-	s->again += range_bytes(r);
+	s->undo_bytes += range_bytes(r);
 }
 
 void sent_retransmitted(struct sent *s, struct pool *p, uint32_t from, uint32_t to, uint64_t now_ns)
 {
-	const uint32_t max = SENT_RANGES + SENT_RANGES_AGAIN;
-	if (s->again_ns == 0) {
-		s->again_ns = now_ns;
-		s->again_from = s->una;
+	const uint32_t max = SENT_RANGES + SENT_RANGES_RETRANSMIT;
+	if (s->undo_ns == 0) {
+		s->undo_ns = now_ns;
+		s->undo_from = s->una;
 	}
 	from = sy_seq_before(from, s->una) ? s->una : from;
 	to = sy_seq_before(s->nxt, to) ? s->nxt : to;

@@ -28,10 +28,10 @@
 #include "rtt.h"
 #include "sack.h"
 
-#define SENT_RANGES       1024 /* per connection; retransmissions may add some */
-#define SENT_RANGES_AGAIN 256
-#define SENT_RANGES_SURE  16 /* per connection, from the pool's reserve, too */
-#define SENT_NEAR         2  /* SACKs alternate between retransmissions and new data */
+#define SENT_RANGES            1024 /* per connection; retransmissions may add some */
+#define SENT_RANGES_RETRANSMIT 256
+#define SENT_RANGES_RESERVED   16 /* per connection, from the pool's reserve, too */
+#define SENT_NEAR              2  /* SACKs alternate between retransmissions and new data */
 /* Steps over ranges, per block and per loss detection. Tests set it to unlimited. */
 #ifndef SENT_STEPS
 #define SENT_STEPS 64
@@ -41,7 +41,7 @@ enum sent_mark {
 	SENT_SACKED = 1,
 	SENT_LOST = 2,          /* and not retransmitted since */
 	SENT_RETRANSMITTED = 4, /* retransmitted */
-	SENT_BLURRED = 8,       /* its time is inexact: no RTT sample */
+	SENT_AMBIGUOUS = 8,     /* its transmission time is inexact: no RTT sample */
 };
 
 /* F-RTO: what the next ACK can prove about an RTO (RFC 5682 2.1 and 3.1). */
@@ -84,19 +84,19 @@ struct sent {
 	uint8_t persist;      /* RACK.reo_wnd_persist */
 	bool reordered : 1;
 	bool in_dsack_round : 1;
-	bool probing : 1;     /* a probe is in flight */
-	bool probe_again : 1; /* and was a retransmission */
-	bool probe_rests : 1; /* no RTT sample since the last probe */
-	bool near_turn : 1;   /* which entry of near[] to replace next */
-	bool timed_out : 1;   /* after an RTO, until timed_out_to is acknowledged */
-	bool blurs : 1;       /* the same, also after the end of recovery */
-	uint8_t frto;         /* enum frto */
+	bool probing : 1;                 /* a tail loss probe is in flight */
+	bool probe_is_retransmission : 1; /* of that probe */
+	bool probe_unsampled : 1;         /* no RTT sample since the last probe */
+	bool near_turn : 1;               /* index of the entry of near[] to replace next */
+	bool timed_out : 1; /* from an RTO until timed_out_to is acknowledged or recovery ends */
+	bool rto_ambiguous : 1; /* from an RTO until timed_out_to is acknowledged */
+	uint8_t frto;           /* enum frto */
 
 	/* Evidence of a spurious recovery, since its begin: */
-	uint32_t again;        /* retransmitted bytes without a D-SACK */
-	uint32_t again_from;   /* SND.UNA at its begin */
+	uint32_t undo_bytes;   /* retransmitted bytes without a D-SACK */
+	uint32_t undo_from;    /* SND.UNA at its begin */
 	uint32_t timed_out_to; /* SND.NXT at the RTO */
-	uint64_t again_ns;     /* time of the first retransmission; 0: none */
+	uint64_t undo_ns;      /* time of the first retransmission; 0: none */
 };
 _Static_assert(sizeof(struct sent) == 112, "less than a quarter of a connection");
 
@@ -114,7 +114,7 @@ struct sent_ack {
 };
 
 /* The result of an ACK. */
-struct sent_news {
+struct sent_outcome {
 	uint32_t acked;     /* bytes cumulatively acknowledged */
 	uint32_t sacked;    /* bytes newly SACKed */
 	uint32_t delivered; /* newly delivered bytes */
@@ -136,8 +136,8 @@ void sent_clear(struct sent *s, struct pool *p);
 /* Records new bytes sent from SND.NXT on; SYN and FIN count as one. Returns false if there is no
  * free range: wait for an ACK. */
 bool sent_add(struct sent *s, struct pool *p, uint32_t bytes, uint64_t now_ns);
-/* Marks the last range's transmission time as unknown: no RTT sample. */
-void sent_blur(struct sent *s, struct pool *p);
+/* Marks the last range's transmission time as inexact: no RTT sample. */
+void sent_mark_ambiguous(struct sent *s, struct pool *p);
 
 /* Records a retransmission; skips SACKed parts. */
 void sent_retransmitted(struct sent *s, struct pool *p, uint32_t from, uint32_t to,
@@ -159,7 +159,7 @@ bool sent_next_lost(struct sent *s, const struct pool *p, uint32_t *from, uint32
 /* ---- sent_ack.c ------------------------------------------------------------------------------ */
 
 void sent_acked(struct sent *s, struct pool *p, const struct rtt *r, const struct sent_ack *in,
-                struct sent_news *news);
+                struct sent_outcome *outcome);
 
 /* Processes a duplicate ACK without SACK (RFC 5681 3.2): an unknown segment has arrived. Returns
  * the bytes to count as delivered in prr.h. */
@@ -167,10 +167,10 @@ uint32_t sent_duplicate(struct sent *s, uint16_t mss);
 
 /* ---- sent_loss.c ----------------------------------------------------------------------------- */
 
-/* Marks lost ranges (RFC 8985 6.2) and returns their bytes. look_ns: when to run again; 0: at the
- * next ACK. recovering: in any recovery. */
+/* Marks lost ranges (RFC 8985 6.2) and returns their bytes. recheck_ns: time of the next call; 0:
+ * at the next ACK. recovering: in any recovery. */
 uint32_t sent_detect(struct sent *s, struct pool *p, const struct rtt *r, uint16_t mss,
-                     bool recovering, uint64_t now_ns, uint64_t *look_ns);
+                     bool recovering, uint64_t now_ns, uint64_t *recheck_ns);
 
 /* Marks the first segment as lost after the third duplicate or a partial ACK without SACK (RFC
  * 6582 3.2). Returns its bytes. */
@@ -183,7 +183,7 @@ void sent_timed_out(struct sent *s, struct pool *p, const struct rtt *r, uint16_
 
 /* The losses were spurious: the data is in flight again and not retransmitted, unless RACK or an
  * RTO marks it again (RFC 4015 3.2 step 4). */
-void sent_found(struct sent *s, struct pool *p);
+void sent_undo_losses(struct sent *s, struct pool *p);
 
 /* Any recovery ended. */
 void sent_recovered(struct sent *s);
@@ -201,15 +201,15 @@ static inline void sent_probe_range(const struct sent *s, uint16_t mss, uint32_t
 	*from = s->nxt - s->una > mss ? s->nxt - mss : s->una;
 }
 
-/* Records a probe. again: it was a retransmission. Begins no recovery. */
-static inline void sent_probed(struct sent *s, bool again)
+/* Records a tail loss probe. Begins no recovery. */
+static inline void sent_probed(struct sent *s, bool is_retransmission)
 {
 	s->probe_to = s->nxt;
 	s->probing = true;
-	s->probe_again = again;
-	s->probe_rests = true;
-	s->again = 0;
-	s->again_ns = 0;
+	s->probe_is_retransmission = is_retransmission;
+	s->probe_unsampled = true;
+	s->undo_bytes = 0;
+	s->undo_ns = 0;
 }
 
 #endif

@@ -3,34 +3,34 @@
 #include "sent_range.h"
 
 #define WIDENED_MAX 250
-#define PERSIST     16 /* recoveries */
+#define PERSIST     16 /* recoveries that keep a wider reordering window (RFC 8985 6.2 step 4) */
 
 /* An ACK being applied to ranges. */
 struct acking {
 	struct sent *s;
 	struct pool *p;
 	const struct sent_ack *in;
-	struct sent_news *news;
+	struct sent_outcome *outcome;
 	uint32_t min_us;  /* RACK.min_RTT */
 	uint32_t sack_us; /* RTT sample of SACKed data, used if there is no other */
-	bool again;       /* retransmitted data was cumulatively acknowledged */
+	bool ambiguous;   /* retransmitted data was cumulatively acknowledged (Karn) */
 };
 
 /* ---- delivery of a range --------------------------------------------------------------------- */
 
 static void sample(struct acking *a, uint32_t us, bool cumulative)
 {
-	uint32_t *slowest = cumulative ? &a->news->rtt_us : &a->sack_us;
+	uint32_t *slowest = cumulative ? &a->outcome->rtt_us : &a->sack_us;
 	*slowest = us > *slowest ? us : *slowest;
-	if (a->news->min_us == 0 || us < a->news->min_us)
-		a->news->min_us = us;
+	if (a->outcome->min_us == 0 || us < a->outcome->min_us)
+		a->outcome->min_us = us;
 }
 
 /* RFC 8985 6.2 step 2: an ACK of a retransmission within min_RTT is ambiguous. */
 static void rack_update(struct acking *a, const struct sent_range *r, uint32_t to, uint32_t us)
 {
 	struct sent *s = a->s;
-	if (r->marks & SENT_BLURRED)
+	if (r->marks & SENT_AMBIGUOUS)
 		return;
 	if (r->marks & SENT_RETRANSMITTED) {
 		if (a->in->echo_ns && r->sent_ns >= a->in->echo_ns)
@@ -48,8 +48,8 @@ static void rack_update(struct acking *a, const struct sent_range *r, uint32_t t
 /* RFC 3522 3.2 (Eifel): retransmitted in this recovery, but the echo is from the original. */
 static bool eifel(const struct sent *s, const struct sent_range *r, uint64_t echo_ns)
 {
-	return !(r->marks & SENT_BLURRED) && echo_ns && s->again_ns && r->sent_ns >= s->again_ns &&
-	       echo_ns <= s->again_ns;
+	return !(r->marks & SENT_AMBIGUOUS) && echo_ns && s->undo_ns && r->sent_ns >= s->undo_ns &&
+	       echo_ns <= s->undo_ns;
 }
 
 /* Processes the first delivery of bytes of a range, up to `to`. */
@@ -61,10 +61,10 @@ static void deliver(struct acking *a, const struct sent_range *r, uint32_t to, b
 	bool once = !(r->marks & SENT_RETRANSMITTED);
 	bool before = sy_seq_before(r->from, s->timed_out_to);
 
-	a->news->delivered += to - r->from;
+	a->outcome->delivered += to - r->from;
 	/* Data sent before an RTO may have been SACKed long ago by a lost ACK: no sample, even if
 	 * the RTO proved spurious since. */
-	if (once && !(r->marks & SENT_BLURRED) && (cumulative || !(s->blurs && before)))
+	if (once && !(r->marks & SENT_AMBIGUOUS) && (cumulative || !(s->rto_ambiguous && before)))
 		sample(a, us, cumulative);
 	/* RFC 8985, 6.2, step 3 */
 	if (!sy_seq_before(to, s->fack))
@@ -72,9 +72,9 @@ static void deliver(struct acking *a, const struct sent_range *r, uint32_t to, b
 	else if (once)
 		s->reordered = true;
 	if (once && s->timed_out && before)
-		a->news->original = true;
+		a->outcome->original = true;
 	if (!once && cumulative && eifel(s, r, a->in->echo_ns))
-		a->news->spurious = true;
+		a->outcome->spurious = true;
 	rack_update(a, r, to, us);
 }
 
@@ -86,13 +86,13 @@ static void advance(struct acking *a)
 	uint32_t ack = a->in->ack;
 	if (!sy_seq_before(s->una, ack) || sy_seq_before(s->nxt, ack))
 		return;
-	a->news->acked = ack - s->una;
+	a->outcome->acked = ack - s->una;
 	while (s->first && sy_seq_before(range_at(a->p, s->first)->from, ack)) {
 		uint32_t index = s->first;
 		struct sent_range *r = range_at(a->p, index);
 		uint32_t to = sy_seq_before(ack, r->to) ? ack : r->to;
 		if (!(r->marks & SENT_SACKED)) {
-			a->again |= r->marks & SENT_RETRANSMITTED;
+			a->ambiguous |= r->marks & SENT_RETRANSMITTED;
 			deliver(a, r, to, true);
 		}
 		if (to == r->to) {
@@ -111,9 +111,9 @@ static void advance(struct acking *a)
 		s->fack = ack;
 	/* A retransmission filled a hole: data behind it may have arrived long before, so it yields
 	 * no RTT sample and no evidence about the RTO. */
-	if (a->again) {
-		a->news->rtt_us = a->news->min_us = 0;
-		a->news->original = false;
+	if (a->ambiguous) {
+		a->outcome->rtt_us = a->outcome->min_us = 0;
+		a->outcome->original = false;
 	}
 }
 
@@ -121,10 +121,10 @@ static void advance(struct acking *a)
 static void guess_less(struct acking *a)
 {
 	struct sent *s = a->s;
-	uint32_t rest = a->news->acked > a->in->mss ? a->news->acked - a->in->mss : 0;
+	uint32_t rest = a->outcome->acked > a->in->mss ? a->outcome->acked - a->in->mss : 0;
 	rest = rest < s->guessed ? rest : s->guessed;
 	s->guessed -= rest;
-	a->news->delivered -= rest < a->news->delivered ? rest : a->news->delivered;
+	a->outcome->delivered -= rest < a->outcome->delivered ? rest : a->outcome->delivered;
 	if (s->una == s->nxt)
 		s->guessed = 0;
 }
@@ -159,7 +159,7 @@ static uint32_t range_sack(struct acking *a, uint32_t index, const struct sack_b
 	if (sy_seq_before(b->to, r->to) && range_split(s, a->p, index, b->to, SENT_RANGES) == 0)
 		return index;
 	deliver(a, r, r->to, false);
-	a->news->sacked += range_bytes(r);
+	a->outcome->sacked += range_bytes(r);
 	range_uncount(s, a->p, index);
 	s->sacked += range_bytes(r);
 	r->marks |= SENT_SACKED;
@@ -222,12 +222,13 @@ static void dsack_note(struct acking *a)
 {
 	struct sent *s = a->s;
 	const struct sack_block *b = a->in->blocks;
-	a->news->dsack = true;
-	if (s->again == 0 || sy_seq_before(b->from, s->again_from) || sy_seq_before(s->nxt, b->to))
+	a->outcome->dsack = true;
+	if (s->undo_bytes == 0 || sy_seq_before(b->from, s->undo_from) ||
+	    sy_seq_before(s->nxt, b->to))
 		return;
 	uint32_t bytes = b->to - b->from;
-	s->again -= bytes < s->again ? bytes : s->again;
-	a->news->undone = s->again == 0;
+	s->undo_bytes -= bytes < s->undo_bytes ? bytes : s->undo_bytes;
+	a->outcome->undone = s->undo_bytes == 0;
 }
 
 /* ---- consequences ---------------------------------------------------------------------------- */
@@ -238,16 +239,16 @@ static bool probe_check(struct acking *a)
 	struct sent *s = a->s;
 	if (!s->probing || sy_seq_before(s->una, s->probe_to))
 		return false;
-	bool twice = a->news->dsack && a->in->blocks[0].to == s->probe_to;
-	if (!s->probe_again || twice) {
+	bool twice = a->outcome->dsack && a->in->blocks[0].to == s->probe_to;
+	if (!s->probe_is_retransmission || twice) {
 		s->probing = false;
 	} else if (sy_seq_before(s->probe_to, s->una)) {
 		s->probing = false;
-		a->news->probe_lost = true;
-	} else if (a->news->acked == 0 && a->in->count == 0 && a->in->pure) {
+		a->outcome->probe_lost = true;
+	} else if (a->outcome->acked == 0 && a->in->count == 0 && a->in->pure) {
 		s->probing = false;
 	}
-	return twice && s->probe_again;
+	return twice && s->probe_is_retransmission;
 }
 
 /* RFC 8985 6.2 step 4: a D-SACK widens the reordering window, once per round trip. */
@@ -264,24 +265,24 @@ static void window_widen(struct sent *s, bool dsack)
 }
 
 void sent_acked(struct sent *s, struct pool *p, const struct rtt *r, const struct sent_ack *in,
-                struct sent_news *news)
+                struct sent_outcome *outcome)
 {
-	struct acking a = {.s = s, .p = p, .in = in, .news = news, .min_us = rtt_min_us(r)};
+	struct acking a = {.s = s, .p = p, .in = in, .outcome = outcome, .min_us = rtt_min_us(r)};
 	bool dsack = is_dsack(in, s->una);
 
-	*news = (struct sent_news){0};
+	*outcome = (struct sent_outcome){0};
 	if (dsack)
 		dsack_note(&a);
 	advance(&a);
 	sack_all(&a, dsack);
-	if (s->guessed && news->acked)
+	if (s->guessed && outcome->acked)
 		guess_less(&a);
-	if (news->rtt_us == 0)
-		news->rtt_us = a.sack_us;
-	if (news->rtt_us)
-		s->probe_rests = false;
+	if (outcome->rtt_us == 0)
+		outcome->rtt_us = a.sack_us;
+	if (outcome->rtt_us)
+		s->probe_unsampled = false;
 	bool of_probe = probe_check(&a);
 	window_widen(s, dsack && !of_probe);
-	if (s->blurs && !sy_seq_before(s->una, s->timed_out_to))
-		s->timed_out = s->blurs = false;
+	if (s->rto_ambiguous && !sy_seq_before(s->una, s->timed_out_to))
+		s->timed_out = s->rto_ambiguous = false;
 }

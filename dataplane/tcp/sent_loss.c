@@ -16,10 +16,10 @@ uint64_t reordering_window(const struct sent *s, const struct rtt *r, uint16_t m
 }
 
 uint32_t sent_detect(struct sent *s, struct pool *p, const struct rtt *r, uint16_t mss,
-                     bool recovering, uint64_t now_ns, uint64_t *look_ns)
+                     bool recovering, uint64_t now_ns, uint64_t *recheck_ns)
 {
 	uint32_t lost = s->lost, next, steps = SENT_STEPS;
-	*look_ns = 0;
+	*recheck_ns = 0;
 	if (s->rack_ns == 0)
 		return 0;
 	uint64_t loss_delay_ns =
@@ -36,7 +36,7 @@ uint32_t sent_detect(struct sent *s, struct pool *p, const struct rtt *r, uint16
 		if (range->sent_ns + loss_delay_ns > now_ns) {
 			/* The earliest deadline. The RFC uses the latest; the wheel's ticks
 			 * coalesce them as well. */
-			*look_ns = range->sent_ns + loss_delay_ns;
+			*recheck_ns = range->sent_ns + loss_delay_ns;
 			break;
 		}
 		range_lose(s, p, index);
@@ -49,7 +49,7 @@ uint32_t sent_first_lost(struct sent *s, struct pool *p, uint16_t mss)
 	if (s->first == 0 || range_at(p, s->first)->marks & (SENT_LOST | SENT_SACKED))
 		return 0;
 	if (range_bytes(range_at(p, s->first)) > mss)
-		range_split(s, p, s->first, s->una + mss, SENT_RANGES + SENT_RANGES_AGAIN);
+		range_split(s, p, s->first, s->una + mss, SENT_RANGES + SENT_RANGES_RETRANSMIT);
 	range_lose(s, p, s->first);
 	return range_bytes(range_at(p, s->first));
 }
@@ -62,7 +62,7 @@ static void sacks_forget(struct sent *s, struct pool *p)
 	for (uint32_t index = s->first; index; index = range_at(p, index)->next) {
 		struct sent_range *r = range_at(p, index);
 		if (r->marks & SENT_SACKED)
-			r->marks |= SENT_BLURRED; /* merged from several transmission times */
+			r->marks |= SENT_AMBIGUOUS; /* merged from several transmission times */
 		range_lose(s, p, index);
 	}
 	s->fack = s->una;
@@ -76,7 +76,7 @@ void sent_timed_out(struct sent *s, struct pool *p, const struct rtt *r, uint16_
 	s->guessed = 0;
 	if (s->first == 0)
 		return;
-	s->timed_out = s->blurs = true;
+	s->timed_out = s->rto_ambiguous = true;
 	s->timed_out_to = s->nxt;
 	if (repeated || range_at(p, s->first)->marks & SENT_SACKED) {
 		sacks_forget(s, p);
@@ -112,7 +112,7 @@ static uint32_t time_place(const struct sent *s, const struct pool *p, const str
 	}
 }
 
-void sent_found(struct sent *s, struct pool *p)
+void sent_undo_losses(struct sent *s, struct pool *p)
 {
 	uint32_t near = 0;
 
@@ -136,8 +136,8 @@ void sent_found(struct sent *s, struct pool *p)
 
 void sent_recovered(struct sent *s)
 {
-	s->again = 0;
-	s->again_ns = 0;
+	s->undo_bytes = 0;
+	s->undo_ns = 0;
 	s->timed_out = false;
 	s->frto = FRTO_NONE;
 	if (s->persist > 0 && --s->persist == 0)
@@ -149,7 +149,7 @@ void sent_recovered(struct sent *s)
 uint64_t sent_probe_wait(const struct sent *s, const struct rtt *r, uint16_t mss,
                          uint32_t ack_delay_us)
 {
-	if (s->first == 0 || s->sacked || s->probing || s->probe_rests)
+	if (s->first == 0 || s->sacked || s->probing || s->probe_unsampled)
 		return 0;
 	if (rtt_smoothed_us(r) == 0)
 		return UINT64_C(1000000000);

@@ -75,7 +75,7 @@ static inline void range_lose(struct sent *s, struct pool *p, uint32_t index)
  * connections with few ranges, so that peers cannot starve others by their SACKs. */
 static inline bool range_may(const struct sent *s, const struct pool *p, uint32_t max)
 {
-	return s->ranges < max && (s->ranges < SENT_RANGES_SURE || pool_left(p) > p->count / 4);
+	return s->ranges < max && (s->ranges < SENT_RANGES_RESERVED || pool_left(p) > p->count / 4);
 }
 
 /* Removes a range that is in no counter. */

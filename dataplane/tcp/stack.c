@@ -26,7 +26,7 @@ static const struct congestion_ops *congestion_find(const char *name)
 
 static void options_default(struct sy_stack_options *o)
 {
-	uint16_t room =
+	uint16_t space =
 	        (uint16_t)(rte_pktmbuf_data_room_size(o->pool) - RTE_PKTMBUF_HEADROOM - SY_ETH_LEN);
 
 #define DEFAULT(field, value) o->field = o->field ? o->field : (value)
@@ -41,8 +41,8 @@ static void options_default(struct sy_stack_options *o)
 	DEFAULT(port_last, 65535);
 	DEFAULT(time_wait_ms, 60000);
 #undef DEFAULT
-	if (o->mtu > room) /* one buffer must hold a segment */
-		o->mtu = room;
+	if (o->mtu > space) /* one buffer must hold a segment */
+		o->mtu = space;
 }
 
 /* Allocates zeroed memory that stays untouched until used. */

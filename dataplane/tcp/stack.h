@@ -159,7 +159,7 @@ bool space_notify_next(struct sy_stack *s);
 void space_acknowledge(struct sy_stack *s, struct connection *c);
 /* Returns true if an out-of-order packet may be queued; charge and uncharge account for queued
  * ones. */
-bool range_has_room(const struct sy_stack *s, const struct connection *c, const struct rte_mbuf *m);
+bool range_fits(const struct sy_stack *s, const struct connection *c, const struct rte_mbuf *m);
 void range_charge(struct sy_stack *s, struct connection *c, const struct rte_mbuf *m);
 void range_uncharge(struct sy_stack *s, struct connection *c, const struct rte_mbuf *m);
 

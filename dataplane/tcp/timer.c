@@ -331,7 +331,7 @@ static void timer_due(struct sy_stack *s, struct connection *c, enum timer timer
 		retransmit_due(s, c);
 		break;
 	case TIMER_REORDER:
-		recovery_look(s, c);
+		recovery_detect_losses(s, c);
 		connection_schedule(s, c);
 		break;
 	case TIMER_ACK:

@@ -40,14 +40,14 @@ int64_t sy_stack_reserve(struct sy_stack *s, sy_stack_id id, struct iovec *v, in
                          uint64_t now_ns)
 {
 	struct connection *c = connection_of(s, id);
-	int64_t room;
+	int64_t space;
 
 	stack_time(s, now_ns);
-	room = send_check(s, c, len);
-	if (room <= 0)
-		return room;
-	room = (int64_t)send_buffer_room(&c->unsent, &s->chunks, v, count, (size_t)room);
-	return room > 0 ? room : send_added(s, c, 0, len, 0);
+	space = send_check(s, c, len);
+	if (space <= 0)
+		return space;
+	space = (int64_t)send_buffer_reserve(&c->unsent, &s->chunks, v, count, (size_t)space);
+	return space > 0 ? space : send_added(s, c, 0, len, 0);
 }
 
 int sy_stack_commit(struct sy_stack *s, sy_stack_id id, size_t len, int flags, uint64_t now_ns)
@@ -57,9 +57,9 @@ int sy_stack_commit(struct sy_stack *s, sy_stack_id id, size_t len, int flags, u
 	stack_time(s, now_ns);
 	if (!c)
 		return -EBADF;
-	if (len > s->chunks.room_len)
+	if (len > s->chunks.reserved_len)
 		return -EINVAL;
-	send_buffer_room_done(&c->unsent, &s->chunks, len);
+	send_buffer_commit(&c->unsent, &s->chunks, len);
 	if (len > 0)
 		send_added(s, c, len, len, flags);
 	return 0;

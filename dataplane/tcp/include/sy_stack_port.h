@@ -22,10 +22,10 @@ typedef void (*sy_stack_serve)(struct sy_stack *s, unsigned worker, uint64_t now
 /* For sy_runtime_options: pipeline, and round. Its `app` is the struct sy_stack_port. */
 extern const struct sy_stage sy_stack_pipeline[];
 void sy_stack_round(struct sy_worker *w);
-/* For its poll and wake_ns: timers run on time even if the worker would sleep, and a poll iteration
- * sends at most four bursts (in pieces of large segments) before it receives again. No
- * retransmission timer fires before the packets received by then are processed. Without them,
- * timers are up to SY_ROUND_MS late and an iteration sends everything. */
+/* For `poll` and `wake_ns` of sy_runtime_options. With them, timers run on time even if the worker
+ * sleeps; a poll iteration sends at most four bursts, a large segment counting as its pieces; and
+ * received packets are processed before retransmission timers fire. Without them, timers are up to
+ * SY_ROUND_MS late and an iteration sends everything. */
 bool sy_stack_poll(struct sy_worker *w);
 uint64_t sy_stack_wake_ns(const struct sy_worker *w);
 /* Returns true while packets are queued in levels and the driver may have more: then

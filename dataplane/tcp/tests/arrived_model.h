@@ -107,28 +107,28 @@ static void model_add(struct model *m, int from, int to)
 {
 	struct sack_block duplicate = model_duplicate(m, from, to);
 	uint16_t buffer = model_buffer(m);
-	struct arrived_news news =
+	struct arrived_news outcome =
 	        arrived_add(&m->arrived, &m->pool, m->next, m->next + (uint32_t)from,
 	                    m->next + (uint32_t)to, &m->buffers[buffer]);
 
 	m->origins[buffer] = m->next + (uint32_t)from;
-	m->references[buffer] = news.kept;
-	if (news.duplicate)
+	m->references[buffer] = outcome.kept;
+	if (outcome.duplicate)
 		m->duplicate = duplicate;
-	CHECK(!news.duplicate || duplicate.from != duplicate.to);
-	if (news.refused) {
+	CHECK(!outcome.duplicate || duplicate.from != duplicate.to);
+	if (outcome.refused) {
 		CHECK(m->pool.taken + 2 > MODEL_CELLS - 1);
-		model_adopt(m, from, to, buffer, news.kept);
+		model_adopt(m, from, to, buffer, outcome.kept);
 		return;
 	}
-	CHECK(news.duplicate == (duplicate.from != duplicate.to));
+	CHECK(outcome.duplicate == (duplicate.from != duplicate.to));
 	for (int at = from > 0 ? from : 0; at < to; at++) {
 		if (m->bytes[at].buffer)
 			continue;
-		news.kept -= at == from || at == 0 || m->bytes[at - 1].buffer != buffer;
+		outcome.kept -= at == from || at == 0 || m->bytes[at - 1].buffer != buffer;
 		m->bytes[at].buffer = buffer;
 	}
-	CHECK(news.kept == 0);
+	CHECK(outcome.kept == 0);
 	if (to > 0)
 		model_touch(m, from > 0 ? from : 0);
 }

@@ -242,13 +242,13 @@ static void recovery_end(struct bottleneck *b, struct flow *f)
 }
 
 /* RFC 6582 3.2: the third duplicate, and each partial ACK. Returns true for a new loss. */
-static bool duplicates_count(struct bottleneck *b, struct flow *f, struct sent_news *news)
+static bool duplicates_count(struct bottleneck *b, struct flow *f, struct sent_outcome *outcome)
 {
-	if (news->acked) {
+	if (outcome->acked) {
 		f->duplicates = 0;
 		return f->state == RECOVERY && sent_first_lost(&f->sent, &b->ranges, MSS) > 0;
 	}
-	news->delivered += sent_duplicate(&f->sent, MSS);
+	outcome->delivered += sent_duplicate(&f->sent, MSS);
 	return ++f->duplicates == 3 && f->state == OPEN &&
 	       !sy_seq_before(f->sent.una, f->recover) &&
 	       sent_first_lost(&f->sent, &b->ranges, MSS) > 0;
@@ -258,42 +258,42 @@ static void acked(struct bottleneck *b, const struct event *e)
 {
 	struct flow *f = &b->flow[e->flow];
 	struct sent_ack in = e->ack;
-	struct sent_news news;
+	struct sent_outcome outcome;
 	uint32_t in_flight = sent_in_flight(&f->sent);
 
 	in.now_ns = b->now;
 	in.echo_ns = (e->stamp_ms + 1) * MS;
-	sent_acked(&f->sent, &b->ranges, &f->rtt, &in, &news);
-	if (news.rtt_us) {
+	sent_acked(&f->sent, &b->ranges, &f->rtt, &in, &outcome);
+	if (outcome.rtt_us) {
 		uint32_t segments = (f->sent.nxt - f->sent.una) / MSS;
-		rtt_sample(&f->rtt, news.rtt_us, (segments + 1) / 2, b->now / MS);
-		rtt_min_sample(&f->rtt, news.min_us, b->now / MS);
-	} else if (news.acked) /* by its timestamp: RFC 7323, 4.1 */
+		rtt_sample(&f->rtt, outcome.rtt_us, (segments + 1) / 2, b->now / MS);
+		rtt_min_sample(&f->rtt, outcome.min_us, b->now / MS);
+	} else if (outcome.acked) /* by its timestamp: RFC 7323, 4.1 */
 		rtt_sample(&f->rtt, (uint32_t)(b->now / MS - e->stamp_ms) * 1000, 1, b->now / MS);
-	if (f->state != OPEN && (news.undone || news.spurious || news.original)) {
+	if (f->state != OPEN && (outcome.undone || outcome.spurious || outcome.original)) {
 		congestion_undo(&f->congestion);
 		f->undone++;
 		recovery_end(b, f);
 	}
 	if (f->state != OPEN && !sy_seq_before(f->sent.una, f->recover))
 		recovery_end(b, f);
-	bool lost = b->no_sack ? duplicates_count(b, f, &news) : losses_find(b, f);
+	bool lost = b->no_sack ? duplicates_count(b, f, &outcome) : losses_find(b, f);
 	if (lost && f->state == OPEN)
 		recovery_begin(b, f, in_flight);
-	else if (news.probe_lost && f->state == OPEN)
+	else if (outcome.probe_lost && f->state == OPEN)
 		congestion_reduce(&f->congestion, f->sent.nxt - f->sent.una, b->now / MS);
 	if (f->state == RECOVERY)
-		f->budget = prr_acked(&f->prr, news.delivered, sent_in_flight(&f->sent), MSS,
-		                      news.acked && !lost);
-	else if (news.acked)
+		f->budget = prr_acked(&f->prr, outcome.delivered, sent_in_flight(&f->sent), MSS,
+		                      outcome.acked && !lost);
+	else if (outcome.acked)
 		congestion_acked(&f->congestion,
-		                 &(struct congestion_ack){.bytes = news.acked,
+		                 &(struct congestion_ack){.bytes = outcome.acked,
 		                                          .una = f->sent.una,
 		                                          .nxt = f->sent.nxt,
-		                                          .rtt_us = news.rtt_us,
+		                                          .rtt_us = outcome.rtt_us,
 		                                          .now_ms = b->now / MS},
 		                 &f->rtt);
-	if (news.acked)
+	if (outcome.acked)
 		timers_restart(b, f);
 	flow_send(b, e->flow);
 }

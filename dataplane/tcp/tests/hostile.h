@@ -100,7 +100,7 @@ static inline bool hostile_connection_is_consistent(struct sy_stack *s, const st
 	}
 	if (c->armed)
 		HOLDS(c->in_wheel);
-	*queued += c->received.held;
+	*queued += c->received.memory;
 	return true;
 }
 

@@ -16,7 +16,7 @@ struct sender {
 	struct pool pool;
 	struct sent_range cells[4 * SENT_RANGES];
 	struct rtt rtt;
-	struct sent_news news;
+	struct sent_outcome outcome;
 	uint64_t now, look;
 };
 
@@ -46,7 +46,7 @@ static inline void sender_ack(struct sender *o, const struct sent_ack *in)
 	struct sent_ack ack = *in;
 	ack.now_ns = o->now;
 	ack.mss = MSS;
-	sent_acked(&o->s, &o->pool, &o->rtt, &ack, &o->news);
+	sent_acked(&o->s, &o->pool, &o->rtt, &ack, &o->outcome);
 }
 
 /* An ACK of the segments before `ack`, and a SACK block of segments from..to - 1. */

@@ -14,7 +14,7 @@
 
 struct model_byte {
 	uint64_t ns;
-	bool sacked, lost, again, blurred;
+	bool sacked, lost, again, ambiguous;
 };
 
 struct model {
@@ -28,10 +28,10 @@ struct model {
 	uint64_t rack_ns;
 	uint32_t rack_to, rack_us, fack;
 	uint32_t dsack_round, widened, persist;
-	bool reordered, in_dsack_round, timed_out, blurs;
-	uint32_t timed_out_to, again, again_from, probe_to;
-	uint64_t again_ns;
-	bool probing, probe_again;
+	bool reordered, in_dsack_round, timed_out, rto_ambiguous;
+	uint32_t timed_out_to, undo_bytes, undo_from, probe_to;
+	uint64_t undo_ns;
+	bool probing, probe_is_retransmission;
 };
 
 static struct model_byte *model_at(struct model *m, uint32_t number)
@@ -84,7 +84,7 @@ static bool model_agrees(struct model *m)
 			HOLDS(b->sacked == !!(r->marks & SENT_SACKED));
 			HOLDS(b->lost == !!(r->marks & SENT_LOST));
 			HOLDS(b->sacked || b->again == !!(r->marks & SENT_RETRANSMITTED));
-			HOLDS(b->sacked || b->blurred || b->ns == r->sent_ns);
+			HOLDS(b->sacked || b->ambiguous || b->ns == r->sent_ns);
 		}
 		before = index;
 		timed += !(r->marks & (SENT_SACKED | SENT_LOST));
@@ -102,8 +102,8 @@ static bool model_agrees(struct model *m)
 	HOLDS(s->rack_ns == m->rack_ns && s->rack_to == m->rack_to && s->rack_us == m->rack_us);
 	HOLDS(s->fack == m->fack && s->reordered == m->reordered);
 	HOLDS(s->widened == m->widened && s->persist == m->persist);
-	HOLDS(s->again == m->again && s->timed_out == m->timed_out && s->blurs == m->blurs &&
-	      s->probing == m->probing);
+	HOLDS(s->undo_bytes == m->undo_bytes && s->timed_out == m->timed_out &&
+	      s->rto_ambiguous == m->rto_ambiguous && s->probing == m->probing);
 	return true;
 }
 
@@ -125,15 +125,15 @@ static void model_add(struct model *m, uint32_t bytes)
 static void model_again(struct model *m, uint32_t from, uint32_t to)
 {
 	sent_retransmitted(&m->sent, &m->pool, from, to, m->now);
-	if (m->again_ns == 0) {
-		m->again_ns = m->now;
-		m->again_from = m->una;
+	if (m->undo_ns == 0) {
+		m->undo_ns = m->now;
+		m->undo_from = m->una;
 	}
 	for (; from != to; from++) {
 		struct model_byte *b = model_at(m, from);
 		if (b->sacked)
 			continue;
-		m->again++;
+		m->undo_bytes++;
 		*b = (struct model_byte){.ns = m->now, .again = true};
 	}
 }
@@ -168,14 +168,14 @@ static void model_probe(struct model *m, bool again)
 	sent_probed(&m->sent, again);
 	m->probe_to = m->nxt;
 	m->probing = true;
-	m->probe_again = again;
-	m->again = 0;
-	m->again_ns = 0;
+	m->probe_is_retransmission = again;
+	m->undo_bytes = 0;
+	m->undo_ns = 0;
 }
 
 /* RACK_update and RACK_detect_reordering of RFC 8985, and the samples, for one byte. */
 static void model_deliver(struct model *m, const struct sent_ack *in, uint32_t number,
-                          bool cumulative, struct sent_news *want, uint32_t *sack_us)
+                          bool cumulative, struct sent_outcome *want, uint32_t *sack_us)
 {
 	struct model_byte *b = model_at(m, number);
 	uint64_t ns = in->now_ns - b->ns;
@@ -184,7 +184,7 @@ static void model_deliver(struct model *m, const struct sent_ack *in, uint32_t n
 
 	want->delivered++;
 	bool before = (int32_t)(m->timed_out_to - to) >= 0;
-	if (!b->again && !b->blurred && (cumulative || !(m->blurs && before))) {
+	if (!b->again && !b->ambiguous && (cumulative || !(m->rto_ambiguous && before))) {
 		uint32_t *slowest = cumulative ? &want->rtt_us : sack_us;
 		*slowest = us > *slowest ? us : *slowest;
 		want->min_us = want->min_us && want->min_us < us ? want->min_us : us;
@@ -194,9 +194,9 @@ static void model_deliver(struct model *m, const struct sent_ack *in, uint32_t n
 	else if (!b->again)
 		m->reordered = true;
 	want->original |= !b->again && m->timed_out && before;
-	want->spurious |= b->again && !b->blurred && cumulative && in->echo_ns && m->again_ns &&
-	                  b->ns >= m->again_ns && in->echo_ns <= m->again_ns;
-	if (b->blurred ||
+	want->spurious |= b->again && !b->ambiguous && cumulative && in->echo_ns && m->undo_ns &&
+	                  b->ns >= m->undo_ns && in->echo_ns <= m->undo_ns;
+	if (b->ambiguous ||
 	    (b->again && ((in->echo_ns && b->ns >= in->echo_ns) || us < rtt_min_us(&m->rtt))))
 		return;
 	m->rack_us = us;
@@ -208,7 +208,7 @@ static void model_deliver(struct model *m, const struct sent_ack *in, uint32_t n
 
 /* The blocks' bytes, the lowest first. */
 static void model_sack(struct model *m, const struct sent_ack *in, bool dsack,
-                       struct sent_news *want, uint32_t *sack_us)
+                       struct sent_outcome *want, uint32_t *sack_us)
 {
 	for (uint32_t n = m->una; n != m->nxt; n++) {
 		bool told = false;
@@ -239,23 +239,23 @@ static bool model_is_dsack(const struct model *m, const struct sent_ack *in)
 	        (int32_t)(b[1].to - b[0].to) >= 0);
 }
 
-static void model_dsack(struct model *m, const struct sack_block *b, struct sent_news *want)
+static void model_dsack(struct model *m, const struct sack_block *b, struct sent_outcome *want)
 {
-	if (m->again == 0 || (int32_t)(b->from - m->again_from) < 0 ||
+	if (m->undo_bytes == 0 || (int32_t)(b->from - m->undo_from) < 0 ||
 	    (int32_t)(m->nxt - b->to) < 0)
 		return;
-	m->again -= b->to - b->from < m->again ? b->to - b->from : m->again;
-	want->undone = m->again == 0;
+	m->undo_bytes -= b->to - b->from < m->undo_bytes ? b->to - b->from : m->undo_bytes;
+	want->undone = m->undo_bytes == 0;
 }
 
 /* TLP_process_ack and the first half of RACK_update_reo_wnd. */
-static void model_rounds(struct model *m, const struct sent_ack *in, struct sent_news *want)
+static void model_rounds(struct model *m, const struct sent_ack *in, struct sent_outcome *want)
 {
-	bool twice = want->dsack && m->probing && m->probe_again &&
+	bool twice = want->dsack && m->probing && m->probe_is_retransmission &&
 	             in->blocks[0].to == m->probe_to && (int32_t)(m->una - m->probe_to) >= 0;
 	if (m->probing && (int32_t)(m->una - m->probe_to) >= 0) {
-		want->probe_lost = m->probe_again && !twice && m->una != m->probe_to;
-		if (!m->probe_again || twice || want->probe_lost ||
+		want->probe_lost = m->probe_is_retransmission && !twice && m->una != m->probe_to;
+		if (!m->probe_is_retransmission || twice || want->probe_lost ||
 		    (want->acked == 0 && in->count == 0 && in->pure))
 			m->probing = false;
 	}
@@ -271,10 +271,10 @@ static void model_rounds(struct model *m, const struct sent_ack *in, struct sent
 
 static void model_ack(struct model *m, const struct sent_ack *in)
 {
-	struct sent_news news, want = {.dsack = model_is_dsack(m, in)};
+	struct sent_outcome outcome, want = {.dsack = model_is_dsack(m, in)};
 	uint32_t sack_us = 0;
 
-	sent_acked(&m->sent, &m->pool, &m->rtt, in, &news);
+	sent_acked(&m->sent, &m->pool, &m->rtt, in, &outcome);
 	if (want.dsack)
 		model_dsack(m, in->blocks, &want);
 	bool again = false;
@@ -295,14 +295,14 @@ static void model_ack(struct model *m, const struct sent_ack *in)
 	model_sack(m, in, want.dsack, &want, &sack_us);
 	want.rtt_us = want.rtt_us ? want.rtt_us : sack_us;
 	model_rounds(m, in, &want);
-	if (m->blurs && (int32_t)(m->una - m->timed_out_to) >= 0)
-		m->timed_out = m->blurs = false;
-	CHECK(news.acked == want.acked && news.sacked == want.sacked);
-	CHECK(news.delivered == want.delivered);
-	CHECK(news.rtt_us == want.rtt_us && news.min_us == want.min_us);
-	CHECK(news.dsack == want.dsack && news.probe_lost == want.probe_lost);
-	CHECK(news.undone == want.undone && news.spurious == want.spurious);
-	CHECK(news.original == want.original);
+	if (m->rto_ambiguous && (int32_t)(m->una - m->timed_out_to) >= 0)
+		m->timed_out = m->rto_ambiguous = false;
+	CHECK(outcome.acked == want.acked && outcome.sacked == want.sacked);
+	CHECK(outcome.delivered == want.delivered);
+	CHECK(outcome.rtt_us == want.rtt_us && outcome.min_us == want.min_us);
+	CHECK(outcome.dsack == want.dsack && outcome.probe_lost == want.probe_lost);
+	CHECK(outcome.undone == want.undone && outcome.spurious == want.spurious);
+	CHECK(outcome.original == want.original);
 	if (want.rtt_us) {
 		rtt_sample(&m->rtt, want.rtt_us, 1, m->now / 1000000);
 		rtt_min_sample(&m->rtt, want.min_us, m->now / 1000000);
@@ -365,13 +365,13 @@ static void model_time_out(struct model *m, bool repeated)
 	m->probing = false;
 	if (m->una == m->nxt)
 		return;
-	m->timed_out = m->blurs = true;
+	m->timed_out = m->rto_ambiguous = true;
 	m->timed_out_to = m->nxt;
 	bool all = repeated || model_at(m, m->una)->sacked;
 	for (uint32_t n = m->una; n != m->nxt; n++) {
 		struct model_byte *b = model_at(m, n);
 		if (all) {
-			b->blurred |= b->sacked;
+			b->ambiguous |= b->sacked;
 			b->sacked = false;
 		}
 		b->lost |= all || (int32_t)(first - n) > 0 ||
@@ -384,14 +384,14 @@ static void model_found(struct model *m)
 {
 	const struct sent_range *r;
 
-	sent_found(&m->sent, &m->pool);
+	sent_undo_losses(&m->sent, &m->pool);
 	if (m->timed_out)
 		m->rack_ns = 0;
 	for (uint32_t n = m->una, index = m->sent.first; index; index = r->next)
 		for (r = &m->cells[index]; n != r->to; n++) {
 			struct model_byte *b = model_at(m, n);
 			b->lost = false;
-			if (b->blurred) /* whenever it was */
+			if (b->ambiguous) /* whenever it was */
 				b->ns = r->sent_ns;
 		}
 }
@@ -399,8 +399,8 @@ static void model_found(struct model *m)
 static void model_recovered(struct model *m)
 {
 	sent_recovered(&m->sent);
-	m->again = 0;
-	m->again_ns = 0;
+	m->undo_bytes = 0;
+	m->undo_ns = 0;
 	m->timed_out = false;
 	if (m->persist > 0 && --m->persist == 0)
 		m->widened = 1;

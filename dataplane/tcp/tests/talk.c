@@ -171,7 +171,7 @@ static void wire_open(struct talk *t, unsigned i, unsigned kind)
 	        .mtu = kind & 32 ? 1280 + below(t, 220) : 1500,
 	        .marks = kind & 64,
 	        .hole = kind & 128,
-	        .packet = t->room[i],
+	        .packet = t->space[i],
 	};
 }
 

@@ -42,8 +42,8 @@ struct talk {
 	const char *wrong;
 	bool over; /* one side timed out without the other's knowledge */
 	bool v4, explain;
-	bool joins;                      /* LRO (large.h) */
-	struct packet room[2][WIRE_MAX]; /* of both wires */
+	bool joins;                       /* LRO (large.h) */
+	struct packet space[2][WIRE_MAX]; /* of both wires */
 };
 
 static inline uint64_t random64(struct talk *t)

@@ -180,9 +180,9 @@ static void test_first_bytes_win(void **state)
 	(void)state;
 	receiver_init(&r, 0);
 	assert_int_equal(arrived_add(&r.arrived, &r.pool, 0, 100, 200, &a).kept, 1);
-	struct arrived_news news = arrived_add(&r.arrived, &r.pool, 0, 0, 300, &b);
-	assert_int_equal(news.kept, 2); /* before and after */
-	assert_true(news.duplicate);
+	struct arrived_news outcome = arrived_add(&r.arrived, &r.pool, 0, 0, 300, &b);
+	assert_int_equal(outcome.kept, 2); /* before and after */
+	assert_true(outcome.duplicate);
 	assert_ptr_equal(arrived_take(&r.arrived, &r.pool, 0, &cut), &b);
 	assert_int_equal(cut.skip, 0);
 	assert_int_equal(cut.length, 100);
@@ -208,9 +208,9 @@ static void test_bounded(void **state)
 	(void)state;
 	pool_init(&p, cells, sizeof(*cells), 2 * ARRIVED_BLOCKS + 100);
 	for (uint32_t n = 1; n < 1000; n++) {
-		struct arrived_news news = arrived_add(&a, &p, 0, 2 * n, 2 * n + 1, &buffer);
-		assert_int_equal(news.kept + news.refused, 1);
-		kept += news.kept;
+		struct arrived_news outcome = arrived_add(&a, &p, 0, 2 * n, 2 * n + 1, &buffer);
+		assert_int_equal(outcome.kept + outcome.refused, 1);
+		kept += outcome.kept;
 	}
 	assert_int_equal(kept, ARRIVED_BLOCKS);
 	for (uint32_t n = 0; n + 1 < ARRIVED_BLOCKS; n++) { /* no block more, though some bytes */

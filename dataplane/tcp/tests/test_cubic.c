@@ -88,8 +88,8 @@ static void model_acked(struct model *m, double segments, double now, double rtt
 {
 	if (m->window < m->ssthresh) {
 		double more = fmin(segments, m->timed_out ? 1 : 2);
-		double room = m->ssthresh - m->window;
-		segments = more > room ? more - room : 0;
+		double space = m->ssthresh - m->window;
+		segments = more > space ? more - space : 0;
 		m->window = fmin(m->window + more, m->ssthresh);
 		if (segments == 0)
 			return;

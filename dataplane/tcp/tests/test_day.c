@@ -329,7 +329,7 @@ static void side_open(unsigned i)
 	        .pool = tests_pool(), .connections = 512, .secret = {(uint8_t)i}};
 
 	assert_int_equal(sy_stack_create(&o, START_NS, &side->s, NULL), 0);
-	side->out.packet = day.net.room[i];
+	side->out.packet = day.net.space[i];
 	side->out.mtu = 1500;
 	side->out.doubled = 5;
 	side->out.late = 20;

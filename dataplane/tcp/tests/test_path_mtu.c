@@ -57,12 +57,12 @@ static void test_floor(void **state) /* RFC 8201, 4: discard; RFC 791, 3.1: 576,
 	assert_int_equal(path_mtu_size(&m), 1500);
 	assert_true(path_mtu_too_big(&m, 1500, 1280, 0));
 	assert_int_equal(path_mtu_size(&m), 1280);
-	assert_true(path_mtu_whole(&m));
+	assert_true(path_mtu_needs_df(&m));
 	m = path_of(1500, true);
-	assert_true(path_mtu_whole(&m));
+	assert_true(path_mtu_needs_df(&m));
 	assert_true(path_mtu_too_big(&m, 1500, 68, 0));
 	assert_int_equal(path_mtu_size(&m), 576);
-	assert_false(path_mtu_whole(&m));
+	assert_false(path_mtu_needs_df(&m));
 }
 
 static void test_small_link(void **state)

@@ -13,7 +13,7 @@
 static void sender_dsack(struct sender *o, unsigned ack)
 {
 	sender_sack(o, ack, ack - 1, ack);
-	assert_true(o->news.dsack);
+	assert_true(o->outcome.dsack);
 }
 
 /* ---- RFC 8985 -------------------------------------------------------------------------------- */
@@ -113,7 +113,7 @@ static void test_rack_reordering(void **state) /* RFC 8985, 6.2, step 3 */
 	in.blocks[0] = (struct sack_block){segment(7), segment(8)};
 	in.blocks[1] = (struct sack_block){segment(3), segment(4)};
 	sender_ack(o, &in);
-	assert_int_equal(o->news.sacked, 2 * MSS);
+	assert_int_equal(o->outcome.sacked, 2 * MSS);
 	assert_false(o->s.reordered);
 }
 
@@ -221,7 +221,7 @@ static void test_probe_of_new_data(void **state) /* RFC 8985, 7.4.2 */
 	struct sender *o = sender_probing(false);
 	(void)state;
 	sender_sack(o, 6, 0, 0);
-	assert_false(o->s.probing || o->news.probe_lost);
+	assert_false(o->s.probing || o->outcome.probe_lost);
 }
 
 static void test_probe_twice(void **state) /* RFC 8985, 7.4.2: the D-SACK of the probe */
@@ -231,7 +231,7 @@ static void test_probe_twice(void **state) /* RFC 8985, 7.4.2: the D-SACK of the
 	sender_sack(o, 5, 0, 0); /* the originals */
 	assert_true(o->s.probing);
 	sender_dsack(o, 5);
-	assert_false(o->s.probing || o->news.probe_lost);
+	assert_false(o->s.probing || o->outcome.probe_lost);
 	assert_int_equal(o->s.widened, 1); /* says nothing of reordering */
 }
 
@@ -245,7 +245,7 @@ static void test_probe_twice_without_dsack(void **state) /* RFC 8985, 7.4.2: a p
 	assert_true(o->s.probing);
 	in.pure = true;
 	sender_ack(o, &in);
-	assert_false(o->s.probing || o->news.probe_lost);
+	assert_false(o->s.probing || o->outcome.probe_lost);
 }
 
 static void test_probe_repairs_a_loss(void **state) /* RFC 8985, 7.4.2: one loss, a reduction */
@@ -257,7 +257,7 @@ static void test_probe_repairs_a_loss(void **state) /* RFC 8985, 7.4.2: one loss
 	assert_true(sent_add(&o->s, &o->pool, MSS, o->now));
 	o->now += 100 * MS;
 	sender_sack(o, 6, 0, 0);
-	assert_true(o->news.probe_lost);
+	assert_true(o->outcome.probe_lost);
 	assert_false(o->s.probing);
 }
 
@@ -270,9 +270,9 @@ static void test_probe_needs_a_sample(void **state) /* RFC 8985, 7.3 */
 	assert_false(o->s.probing);
 	assert_int_equal(sent_probe_wait(&o->s, &o->rtt, MSS, 0), 0);
 	sender_sack(o, 2, 0, 0);
-	assert_int_equal(o->news.rtt_us, 0);
+	assert_int_equal(o->outcome.rtt_us, 0);
 	sender_sack(o, 3, 0, 0);
-	assert_true(o->news.rtt_us > 0); /* of 2, which was sent once */
+	assert_true(o->outcome.rtt_us > 0); /* of 2, which was sent once */
 	assert_true(sent_probe_wait(&o->s, &o->rtt, MSS, 0) > 0);
 }
 

@@ -23,18 +23,18 @@ static void test_cumulative(void **state) /* RFC 9293, 3.10.7.4; RFC 6298, 3 */
 	o->now = 1100 * MS;
 	struct sent_ack in = {.ack = segment(3) + 400};
 	sender_ack(o, &in);
-	assert_int_equal(o->news.acked, 2400);
-	assert_int_equal(o->news.delivered, 2400);
-	assert_int_equal(o->news.rtt_us, 100000); /* of the first */
-	assert_int_equal(o->news.min_us, 98000);  /* of the third */
+	assert_int_equal(o->outcome.acked, 2400);
+	assert_int_equal(o->outcome.delivered, 2400);
+	assert_int_equal(o->outcome.rtt_us, 100000); /* of the first */
+	assert_int_equal(o->outcome.min_us, 98000);  /* of the third */
 	assert_int_equal(sent_in_flight(&o->s), 7600);
 	sender_ack(o, &in); /* a repeated ACK has no effect */
-	assert_int_equal(o->news.acked, 0);
-	assert_int_equal(o->news.delivered, 0);
-	assert_int_equal(o->news.rtt_us, 0);
+	assert_int_equal(o->outcome.acked, 0);
+	assert_int_equal(o->outcome.delivered, 0);
+	assert_int_equal(o->outcome.rtt_us, 0);
 	in.ack = segment(11) + 1; /* beyond what was sent */
 	sender_ack(o, &in);
-	assert_int_equal(o->news.acked, 0);
+	assert_int_equal(o->outcome.acked, 0);
 	sender_sack(o, 11, 0, 0);
 	assert_int_equal(o->pool.taken, 0);
 }
@@ -45,8 +45,8 @@ static void test_pipe(void **state) /* RFC 6675, 4, SetPipe() */
 	(void)state;
 	o->now = 1105 * MS;
 	sender_sack(o, 1, 3, 6);
-	assert_int_equal(o->news.sacked, 3 * MSS);
-	assert_int_equal(o->news.delivered, 3 * MSS);
+	assert_int_equal(o->outcome.sacked, 3 * MSS);
+	assert_int_equal(o->outcome.delivered, 3 * MSS);
 	assert_int_equal(sent_in_flight(&o->s), 7 * MSS);
 	assert_int_equal(sender_detect(o, false), 2 * MSS); /* 1 and 2 */
 	assert_int_equal(sent_in_flight(&o->s), 5 * MSS);
@@ -54,10 +54,10 @@ static void test_pipe(void **state) /* RFC 6675, 4, SetPipe() */
 	assert_int_equal(sent_in_flight(&o->s), 6 * MSS);
 	assert_int_equal(lost_first(o), 2);
 	sender_sack(o, 1, 3, 6); /* reported again: no effect */
-	assert_int_equal(o->news.delivered, 0);
+	assert_int_equal(o->outcome.delivered, 0);
 	sender_sack(o, 6, 0, 0);
-	assert_int_equal(o->news.acked, 5 * MSS);
-	assert_int_equal(o->news.delivered, 2 * MSS);
+	assert_int_equal(o->outcome.acked, 5 * MSS);
+	assert_int_equal(o->outcome.delivered, 2 * MSS);
 	assert_int_equal(sent_in_flight(&o->s), 5 * MSS);
 }
 
@@ -71,7 +71,7 @@ static void test_blocks_that_cannot_be(void **state) /* RFC 2018, 5 */
 	in.blocks[2] = (struct sack_block){segment(4), segment(3)};    /* backwards */
 	in.blocks[3] = (struct sack_block){ISS - 3 * MSS, segment(1)}; /* long ago */
 	sender_ack(o, &in);
-	assert_int_equal(o->news.sacked, 0);
+	assert_int_equal(o->outcome.sacked, 0);
 	assert_int_equal(o->s.ranges, 3);
 }
 
@@ -113,9 +113,9 @@ static void test_karn(void **state) /* RFC 6298, 3 */
 	sender_again(o, 1);
 	o->now += 50 * MS;
 	sender_sack(o, 2, 0, 0);
-	assert_int_equal(o->news.acked, MSS);
-	assert_int_equal(o->news.rtt_us, 0);
-	assert_int_equal(o->news.min_us, 0);
+	assert_int_equal(o->outcome.acked, MSS);
+	assert_int_equal(o->outcome.rtt_us, 0);
+	assert_int_equal(o->outcome.min_us, 0);
 }
 
 static void test_sacked_after_a_time_out(void **state) /* RFC 6298, 3 */
@@ -125,9 +125,9 @@ static void test_sacked_after_a_time_out(void **state) /* RFC 6298, 3 */
 	o->now += 10000 * MS;
 	sent_timed_out(&o->s, &o->pool, &o->rtt, MSS, false, o->now);
 	sender_sack(o, 1, 3, 4); /* at an unknown time */
-	assert_int_equal(o->news.sacked, MSS);
-	assert_int_equal(o->news.rtt_us, 0);
-	assert_int_equal(o->news.min_us, 0);
+	assert_int_equal(o->outcome.sacked, MSS);
+	assert_int_equal(o->outcome.rtt_us, 0);
+	assert_int_equal(o->outcome.min_us, 0);
 }
 
 /* ---- in vain --------------------------------------------------------------------------------- */
@@ -140,19 +140,19 @@ static void test_dsack_undoes(void **state) /* RFC 3708, RFC 2883, 5 */
 	sender_again(o, 1);
 	sender_again(o, 2);
 	sender_sack(o, 7, 1, 2);
-	assert_true(o->news.dsack);
-	assert_false(o->news.undone);
+	assert_true(o->outcome.dsack);
+	assert_false(o->outcome.undone);
 	sender_sack(o, 7, 2, 3);
-	assert_true(o->news.undone);
+	assert_true(o->outcome.undone);
 	sender_sack(o, 7, 2, 3); /* nothing is left */
-	assert_false(o->news.undone);
+	assert_false(o->outcome.undone);
 	/* of what was sent before the recovery: nothing to undo */
 	o = sender_new(6);
 	sender_sack(o, 3, 0, 0);
 	sender_again(o, 3);
 	sender_sack(o, 3, 1, 2);
-	assert_true(o->news.dsack);
-	assert_false(o->news.undone);
+	assert_true(o->outcome.dsack);
+	assert_false(o->outcome.undone);
 }
 
 static void test_dsack_within_the_second(void **state) /* RFC 2883, 4 */
@@ -163,11 +163,11 @@ static void test_dsack_within_the_second(void **state) /* RFC 2883, 4 */
 	in.blocks[0] = (struct sack_block){segment(4), segment(5)};
 	in.blocks[1] = (struct sack_block){segment(4), segment(7)};
 	sender_ack(o, &in);
-	assert_true(o->news.dsack);
-	assert_int_equal(o->news.sacked, 3 * MSS);
+	assert_true(o->outcome.dsack);
+	assert_int_equal(o->outcome.sacked, 3 * MSS);
 	in.blocks[1] = (struct sack_block){segment(6), segment(7)};
 	sender_ack(o, &in);
-	assert_false(o->news.dsack);
+	assert_false(o->outcome.dsack);
 }
 
 static void test_eifel(void **state) /* RFC 3522, 3.2 */
@@ -180,7 +180,7 @@ static void test_eifel(void **state) /* RFC 3522, 3.2 */
 		o->now += 100 * MS;
 		struct sent_ack in = {.ack = segment(2), .echo_ns = (late ? 1501 : 1001) * MS};
 		sender_ack(o, &in);
-		assert_int_equal(o->news.spurious, !late);
+		assert_int_equal(o->outcome.spurious, !late);
 	}
 	(void)state;
 }
@@ -198,7 +198,7 @@ static void test_eifel_of_another_recovery(void **state) /* RFC 3522, 3.2 */
 	o->now += 50 * MS;
 	struct sent_ack in = {.ack = segment(2), .echo_ns = 1501 * MS};
 	sender_ack(o, &in);
-	assert_false(o->news.spurious);
+	assert_false(o->outcome.spurious);
 }
 
 static void test_f_rto(void **state) /* RFC 5682, 3.1 */
@@ -210,15 +210,15 @@ static void test_f_rto(void **state) /* RFC 5682, 3.1 */
 	sender_again(o, 1);
 	o->now += 20 * MS;
 	sender_sack(o, 2, 0, 0); /* of an unknown segment */
-	assert_false(o->news.original);
+	assert_false(o->outcome.original);
 	sender_sack(o, 3, 0, 0); /* not retransmitted */
-	assert_true(o->news.original);
+	assert_true(o->outcome.original);
 	o = sender_new(5);
 	o->now = 1500 * MS;
 	sent_timed_out(&o->s, &o->pool, &o->rtt, MSS, false, o->now);
 	assert_true(sent_add(&o->s, &o->pool, MSS, o->now)); /* 6: after the time-out */
 	sender_sack(o, 1, 6, 7);
-	assert_false(o->news.original);
+	assert_false(o->outcome.original);
 }
 
 /* ---- peers without SACK ---------------------------------------------------------------------- */
@@ -240,8 +240,8 @@ static void test_without_sack(void **state) /* RFC 5681, 3.2; RFC 6582, 3.2 */
 	assert_int_equal(sent_in_flight(&o->s), MSS);
 	o->now += 100 * MS;
 	sender_sack(o, 4, 0, 0); /* a partial ACK: 1, and 2 and 3, which were guessed */
-	assert_int_equal(o->news.acked, 3 * MSS);
-	assert_int_equal(o->news.delivered, MSS);
+	assert_int_equal(o->outcome.acked, 3 * MSS);
+	assert_int_equal(o->outcome.delivered, MSS);
 	assert_int_equal(sent_first_lost(&o->s, &o->pool, MSS), MSS);
 	assert_int_equal(lost_first(o), 4);
 	sender_again(o, 4);
@@ -274,10 +274,10 @@ static void test_blurred(void **state) /* RFC 6298, 3 */
 		assert_true(sent_add(&o->s, &o->pool, MSS, o->now));
 	assert_int_equal(o->s.ranges, 2);
 	sender_sack(o, 2, 0, 0);
-	assert_int_equal(o->news.rtt_us, 250000);
+	assert_int_equal(o->outcome.rtt_us, 250000);
 	sender_sack(o, 6, 0, 0);
-	assert_int_equal(o->news.delivered, 4 * MSS);
-	assert_int_equal(o->news.rtt_us, 0);
+	assert_int_equal(o->outcome.delivered, 4 * MSS);
+	assert_int_equal(o->outcome.rtt_us, 0);
 	assert_int_equal(o->s.rack_us, 250000);
 }
 
@@ -301,7 +301,7 @@ static void test_hostile(void **state)
 		while (sent_next_lost(&o->s, &o->pool, &from, &to))
 			sent_retransmitted(&o->s, &o->pool, from, to - from > 300 ? from + 300 : to,
 			                   o->now);
-		assert_true(o->s.ranges <= SENT_RANGES + SENT_RANGES_AGAIN);
+		assert_true(o->s.ranges <= SENT_RANGES + SENT_RANGES_RETRANSMIT);
 		o->now += 500 * MS;
 		sent_add(&o->s, &o->pool, MSS, o->now);
 	}
@@ -336,7 +336,7 @@ static void test_few_cells(void **state)
 			in.blocks[0].from = in.ack + random_below(all + 1);
 			in.blocks[0].to = in.blocks[0].from + random_below(3000);
 			sender_ack(o, &in);
-			acked += o->news.acked;
+			acked += o->outcome.acked;
 			break;
 		case 3:
 			sender_detect(o, random_below(2));
@@ -412,9 +412,9 @@ static void test_shared_pool(void **state)
 	sender_sack(o, 1, 20, 21);
 	assert_int_equal(o->s.sacked, MSS);
 	sent_init(&other, 1);
-	for (unsigned n = 0; n < SENT_RANGES_SURE; n++, o->now += MS)
+	for (unsigned n = 0; n < SENT_RANGES_RESERVED; n++, o->now += MS)
 		assert_true(sent_add(&other, &o->pool, MSS, o->now));
-	assert_int_equal(other.ranges, SENT_RANGES_SURE);
+	assert_int_equal(other.ranges, SENT_RANGES_RESERVED);
 	sent_clear(&other, &o->pool);
 	sent_clear(&o->s, &o->pool);
 }
