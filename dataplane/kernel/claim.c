@@ -114,7 +114,7 @@ static int host_discover(struct sy_claims *c, bool v4)
 	return rc == 0 && d.out_of_memory ? -ENOMEM : rc;
 }
 
-/* An address in the journal counts only if the host has it in the form that claims add. */
+/* Adopts an address of the journal only if its route or address has the attributes of a claim. */
 static int journal_read(struct sy_claims *c)
 {
 	char line[SY_ADDR_TEXT + 8];

@@ -75,7 +75,7 @@ int director_link_attach(struct sy_director *d, struct sy_error *err)
 	return director_link_pin(d, err);
 }
 
-/* ---- opening: prepare, then take ------------------------------------------------------------- */
+/* ---- opening: prepare, then acquire ---------------------------------------------------------- */
 
 static int director_new(const char *ifname, enum sy_director_mode mode, struct sy_director **out,
                         struct sy_error *err)

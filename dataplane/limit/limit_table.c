@@ -120,14 +120,14 @@ static inline bool bucket_is_full(struct bucket b, uint64_t volume, uint64_t bur
 }
 
 /* Returns the entry of a tag, otherwise a free one in the line with more free ones, and its
- * content; SY_LIMIT_NO_PLACE: neither. */
+ * content; SY_LIMIT_NO_ENTRY: neither. */
 static uint32_t bucket_find(const struct sy_limit_table *t, uint64_t tag, uint64_t volume,
                             uint64_t burst, struct bucket *had)
 {
-	uint32_t found = SY_LIMIT_NO_PLACE;
+	uint32_t found = SY_LIMIT_NO_ENTRY;
 	unsigned max = 0;
 	for (unsigned n = 0; n < 2; n++) {
-		uint32_t first = line_of(t, tag, n), free_at = SY_LIMIT_NO_PLACE;
+		uint32_t first = line_of(t, tag, n), free_at = SY_LIMIT_NO_ENTRY;
 		struct bucket free_had = {0, 0};
 		unsigned free_count = 0;
 		for (uint32_t at = first; at < first + WAYS && at < t->max; at++) {
@@ -173,22 +173,22 @@ static void client_begin(struct client *c, const struct sy_limit_key *key)
 
 enum sy_limit_answer sy_limit_table_charge(struct sy_limit_table *t, const struct sy_limit_rate *r,
                                            const struct sy_limit_key *key, uint64_t volume,
-                                           uint64_t cost, struct sy_limit_place *place)
+                                           uint64_t cost, struct sy_limit_entry *place)
 {
 	const uint64_t tag = tag_of(t, key);
 	/* Retry after a lost race for an existing bucket: another thread has charged it. */
 	for (unsigned tries = 0; tries < TRIES;) {
 		struct bucket had;
 		uint32_t at = bucket_find(t, tag, volume, r->burst, &had);
-		*place = (struct sy_limit_place){tag, at};
-		if (SY_UNLIKELY(at == SY_LIMIT_NO_PLACE))
+		*place = (struct sy_limit_entry){tag, at};
+		if (SY_UNLIKELY(at == SY_LIMIT_NO_ENTRY))
 			return SY_LIMIT_UNLIMITED;
 		bool made = had.tag != tag;
 		tries += made;
 		uint64_t level = made ? volume - r->burst : had.level;
 		if (!sy_limit_next(&level, volume, r->burst, cost)) {
 			if (made) /* more than a full bucket has */
-				place->at = SY_LIMIT_NO_PLACE;
+				place->at = SY_LIMIT_NO_ENTRY;
 			return SY_LIMIT_ABOVE;
 		}
 		if (!bucket_swap(bucket_at(t, at), had, (struct bucket){tag, level}))
@@ -201,36 +201,36 @@ enum sy_limit_answer sy_limit_table_charge(struct sy_limit_table *t, const struc
 		}
 		sy_limit_table_refund(t, place, cost);
 	}
-	place->at = SY_LIMIT_NO_PLACE;
+	place->at = SY_LIMIT_NO_ENTRY;
 	return SY_LIMIT_UNLIMITED;
 }
 
 bool sy_limit_table_peek(const struct sy_limit_table *t, const struct sy_limit_rate *r,
                          const struct sy_limit_key *key, uint64_t volume, uint64_t cost,
-                         struct sy_limit_place *place)
+                         struct sy_limit_entry *place)
 {
 	const uint64_t tag = tag_of(t, key);
 	struct bucket had;
 	uint32_t at = bucket_find(t, tag, 0, 0, &had);
-	const bool there = at != SY_LIMIT_NO_PLACE && had.tag == tag;
-	*place = (struct sy_limit_place){tag, there ? at : SY_LIMIT_NO_PLACE};
+	const bool there = at != SY_LIMIT_NO_ENTRY && had.tag == tag;
+	*place = (struct sy_limit_entry){tag, there ? at : SY_LIMIT_NO_ENTRY};
 	return !there || sy_limit_next(&had.level, volume, r->burst, cost);
 }
 
-struct sy_limit_place sy_limit_table_find(const struct sy_limit_table *t,
+struct sy_limit_entry sy_limit_table_find(const struct sy_limit_table *t,
                                           const struct sy_limit_key *key)
 {
 	struct bucket had;
 	const uint64_t tag = tag_of(t, key);
 	uint32_t at = bucket_find(t, tag, 0, 0, &had);
-	return (struct sy_limit_place){
-	        tag, at != SY_LIMIT_NO_PLACE && had.tag == tag ? at : SY_LIMIT_NO_PLACE};
+	return (struct sy_limit_entry){
+	        tag, at != SY_LIMIT_NO_ENTRY && had.tag == tag ? at : SY_LIMIT_NO_ENTRY};
 }
 
-void sy_limit_table_refund(struct sy_limit_table *t, const struct sy_limit_place *place,
+void sy_limit_table_refund(struct sy_limit_table *t, const struct sy_limit_entry *place,
                            uint64_t cost)
 {
-	if (place->at == SY_LIMIT_NO_PLACE)
+	if (place->at == SY_LIMIT_NO_ENTRY)
 		return;
 	struct bucket *b = bucket_at(t, place->at);
 	for (;;) {
@@ -264,10 +264,10 @@ static inline void count_add(uint64_t *counter, uint64_t n, bool shared)
 		                 __ATOMIC_RELAXED);
 }
 
-void sy_limit_table_count(struct sy_limit_table *t, const struct sy_limit_place *place, bool above,
+void sy_limit_table_count(struct sy_limit_table *t, const struct sy_limit_entry *place, bool above,
                           uint64_t packets, uint64_t bytes)
 {
-	if (place->at == SY_LIMIT_NO_PLACE)
+	if (place->at == SY_LIMIT_NO_ENTRY)
 		return;
 	struct client *c = &t->client[place->at];
 	struct sy_limit_counts *counts = above ? &c->above : &c->passed;
@@ -275,7 +275,7 @@ void sy_limit_table_count(struct sy_limit_table *t, const struct sy_limit_place 
 	count_add(&counts->bytes, bytes, t->shared);
 }
 
-uint32_t sy_limit_table_places(const struct sy_limit_table *t)
+uint32_t sy_limit_table_capacity(const struct sy_limit_table *t)
 {
 	return t->max;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packets of this process: AF_XDP queues, other workers, next hops. All is locked, unless a comment
- * says otherwise. */
+/* Packets of this process: AF_XDP queues, other workers, next hops. Callers hold the runner's lock,
+ * unless a comment says otherwise. */
 #ifndef PRELOAD_PACKETS_H
 #define PRELOAD_PACKETS_H
 
@@ -8,20 +8,21 @@
 
 /* ---- AF_XDP queues (device.c, device_eal.c) -------------------------------------------------- */
 
-/* Starts EAL, once, which reads files of the system. A child process has a copy of it. */
+/* Starts EAL, unless this process or its parent has. EAL reads system files: call it before the
+ * program changes its root directory or user. */
 int device_prepare(struct sy_error *err);
-/* memory: a descriptor, which is closed. fd: a socket for each queue. large: one for large
- * segments, if the answer has it. The sockets stay the caller's. */
+/* memory: a descriptor, which this function closes. fd: a socket for each queue; large: a socket
+ * for large segments, or −1. The caller owns the sockets. */
 int device_open(const struct message_answer *config, int memory, const int *fd, int large,
                 struct sy_error *err);
 /* Unmaps what device_open() has mapped, also after a failure. The caller closes the sockets. EAL
  * stays: it starts only once. */
 void device_close(void);
-/* In a child process: nothing is mapped there. */
+/* Call in a child process that did not inherit the mappings: discards the state. */
 void device_forget(void);
-/* Sets whether children of fork() get the mappings. */
+/* Sets whether children of fork() inherit the mappings. */
 void device_set_inherited(bool on);
-/* In such a child. */
+/* Call in a child process that inherited the mappings. */
 void device_inherit(void);
 struct rte_mempool *device_pool(void);
 unsigned device_receive(struct rte_mbuf **m, unsigned max, uint64_t now_ns);
@@ -57,7 +58,7 @@ void outgoing_send(uint64_t now_ns);
 uint64_t outgoing_due(uint64_t otherwise_ns);
 /* Returns how many packets had no route, or a neighbour that did not answer in time. */
 uint64_t outgoing_unreachable(void);
-/* In a child process: the packets are its parent's. */
+/* Call in a child process: discards the queued packets, which the parent sends. */
 void outgoing_forget(void);
 
 /* ---- next hops (route_cache.c) --------------------------------------------------------------- */

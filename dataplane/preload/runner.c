@@ -20,7 +20,7 @@
 #define HELPER_POLLS  32           /* consecutive polls, at most */
 #define HELPER_GAP_NS 20000        /* between them, for the program's calls */
 #define RETRY_NS      (100 * MS)   /* between two requests for a queue */
-#define LONG_NS       (10000 * MS) /* the wait after which it warns */
+#define LONG_NS       (10000 * MS) /* warn after waiting this long for a queue */
 
 struct runner runner = {.due_ns = NEVER};
 static bool helper_runs;

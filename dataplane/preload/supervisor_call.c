@@ -281,7 +281,7 @@ int supervisor_yield(const struct sock *s, bool passes)
 	return call(&q, &a);
 }
 
-/* Does not wait: there is no answer, and a busy supervisor gets the next one. */
+/* Does not block: it needs no answer. If the supervisor is busy, this heartbeat is dropped. */
 void supervisor_heartbeat(void)
 {
 	struct message_request q = {.type = MESSAGE_HEARTBEAT};

@@ -18,8 +18,8 @@
 /* Environment variable for executed programs: a filter of this version is installed. */
 #define MARK         "STEELYARD_FILTER"
 #define MARK_VERSION "1"
-#define FILTERS_MAX                                                                                \
-	16 /* filters installed, including the service manager's, from which on none is added */
+/* Add no filter if so many are installed, including those of the service manager. */
+#define FILTERS_MAX 16
 
 /* System calls that no version of the forwarder needs. */
 static const int denied[] = {

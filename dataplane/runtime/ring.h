@@ -24,11 +24,11 @@ struct ring {
 	RING_APART uint32_t tail; /* dequeued so far. Reader: producer, acquire */
 	uint32_t left;            /* dequeued and forwarded or sent. Reader: producer, acquire */
 	uint32_t head_seen;
-	RING_APART struct rte_mbuf *place[];
+	RING_APART struct rte_mbuf *slot[];
 };
 
-/* In EAL's memory; places is a power of 2. Returns NULL without memory. */
-struct ring *ring_open(unsigned places);
+/* Allocates a ring in EAL's memory. slots: a power of 2. Returns NULL without memory. */
+struct ring *ring_open(unsigned slots);
 /* Frees the packets left in it. */
 void ring_close(struct ring *r);
 
@@ -45,8 +45,8 @@ static inline bool ring_is_half_full(const struct ring *r)
 	return ring_count(r) > r->mask / 2;
 }
 
-/* Enqueues packets. Returns how many fitted. */
-static inline unsigned ring_put(struct ring *r, struct rte_mbuf *const *m, unsigned n)
+/* Enqueues packets. Returns the number of packets that fitted. */
+static inline unsigned ring_enqueue(struct ring *r, struct rte_mbuf *const *m, unsigned n)
 {
 	uint32_t head = r->head, capacity = r->mask + 1 - (head - r->tail_seen);
 	if (SY_UNLIKELY(capacity < n)) {
@@ -55,7 +55,7 @@ static inline unsigned ring_put(struct ring *r, struct rte_mbuf *const *m, unsig
 		n = capacity < n ? capacity : n;
 	}
 	for (unsigned i = 0; i < n; i++)
-		r->place[(head + i) & r->mask] = m[i];
+		r->slot[(head + i) & r->mask] = m[i];
 	__atomic_store_n(&r->head, head + n, __ATOMIC_RELEASE);
 	return n;
 }
@@ -72,7 +72,7 @@ static inline unsigned ring_dequeue(struct ring *r, struct rte_mbuf **m, unsigne
 	if (!n)
 		return 0;
 	for (unsigned i = 0; i < n; i++)
-		m[i] = r->place[(tail + i) & r->mask];
+		m[i] = r->slot[(tail + i) & r->mask];
 	__atomic_store_n(&r->tail, tail + n, __ATOMIC_RELEASE);
 	return n;
 }

@@ -11,12 +11,12 @@
 #include "runtime.h"
 
 /* Not rte_ring: W × W named rings would exceed EAL's memory zones. */
-struct ring *ring_open(unsigned places)
+struct ring *ring_open(unsigned slots)
 {
-	struct ring *r = rte_zmalloc("sy_ring", sizeof(*r) + places * sizeof(r->place[0]),
-	                             2 * SY_CACHE_LINE);
+	struct ring *r =
+	        rte_zmalloc("sy_ring", sizeof(*r) + slots * sizeof(r->slot[0]), 2 * SY_CACHE_LINE);
 	if (r)
-		r->mask = places - 1;
+		r->mask = slots - 1;
 	return r;
 }
 
@@ -95,7 +95,7 @@ bool steer_is_empty(const struct sy_worker *w)
 static unsigned packets_put(struct sy_worker *w, struct ring *ring, struct rte_mbuf *const *m,
                             unsigned count, enum sy_drop reason)
 {
-	unsigned sent = ring_put(ring, m, count);
+	unsigned sent = ring_enqueue(ring, m, count);
 	for (unsigned i = sent; i < count; i++)
 		sy_packet_drop(w, m[i], reason);
 	return sent;

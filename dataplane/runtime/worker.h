@@ -37,13 +37,14 @@ struct next_burst {
 	unsigned prefetched; /* number of entries in mbuf[] that were prefetched */
 	unsigned from;       /* the worker whose ring is next; the number of workers: none */
 	unsigned bursts;     /* dequeued from that worker in this poll */
-	bool cut;            /* a ring may have had more than a poll dequeues */
+	bool cut;            /* this poll has dequeued its maximum from a ring: more may be left */
 	unsigned excused;    /* packets that arrived during a stall, and are still queued */
 	size_t frame; /* offset from buffer to frame in the latest burst; depends on the kind of
 	                 port */
 };
 
-/* From this many packets on, the worker publishes them to the other's ring before the poll ends. */
+/* Number of steered packets from which the worker enqueues them to the owner's ring before the poll
+ * ends. */
 #define STEER_BATCH_MIN (SY_BURST / 2)
 
 /* Packets gathered for another worker: those of the current burst, and earlier ones too few to
@@ -100,7 +101,7 @@ struct worker_source {
 };
 
 struct worker_clock {
-	uint64_t tsc, ns;           /* the same moment on both clocks, at most a round ago */
+	uint64_t tsc, ns;           /* the same moment on both clocks, at most SY_ROUND_MS ago */
 	uint64_t rate_tsc, rate_ns; /* start of the rate measurement, at least a second ago */
 	uint64_t rate;              /* nanoseconds per cycle, 32 fractional bits */
 };

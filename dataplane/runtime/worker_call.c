@@ -43,7 +43,8 @@ int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ct
 	uint64_t deadline = sy_clock_ns() + UINT64_C(1000000000);
 	for (unsigned spins = 0; !__atomic_load_n(&call.done, __ATOMIC_ACQUIRE); spins++) {
 		answer_wait(spins);
-		/* A withdrawn call can no longer run; any other is running now. */
+		/* If the exchange succeeds, the call is withdrawn and never runs. If it fails, the
+		 * worker is running the call: wait for its end. */
 		if (spins >= PAUSES && expected && sy_clock_ns() > deadline) {
 			if (__atomic_compare_exchange_n(&p->call, &expected, NULL, false,
 			                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))

@@ -6,7 +6,7 @@
 /* Each packet moves the mean by 2^-MEAN_SHIFT towards the length. */
 #define MEAN_SHIFT 9
 #define MEAN_UNIT  256
-/* Packets that a queue may have even when others are long. */
+/* Packets that each queue may have, however long the other queues are. */
 #define FEW       4
 #define USUAL_LEN 1000 /* assumed bytes of a packet, for the idle time of an empty queue */
 

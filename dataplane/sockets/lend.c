@@ -283,8 +283,8 @@ bool requests_are_completed(const struct sy_tcp_context *c)
 	       (!rte_ring_empty(l->completed) || __atomic_load_n(&l->has_space, __ATOMIC_ACQUIRE));
 }
 
-/* A work queue has space: signals news, so that the application checks its instances, which lend
- * again. */
+/* If a work queue has space again, increments the counter of sy_tcp_news(). Then the application
+ * polls its epoll instances, which pass waiting requests to the queue. */
 static bool lending_resume(struct sy_tcp_context *c)
 {
 	if (!__atomic_load_n(&c->lender->has_space, __ATOMIC_ACQUIRE))
@@ -294,7 +294,7 @@ static bool lending_resume(struct sy_tcp_context *c)
 	return true;
 }
 
-/* Retries blocked responses only after an event of such a socket. */
+/* Retries responses that did not fit into send buffers, after an event of one of their sockets. */
 static bool answers_resume(struct sy_tcp_context *c)
 {
 	struct lender *l = c->lender;

@@ -107,7 +107,7 @@ static void guests_check(const struct session_table *t)
 	MUST(absent, "no memory");
 	for (uint32_t bucket = 0; bucket < session_bucket_count(t->index); bucket++) {
 		const struct session_bucket *b = &session_buckets(t->index)[bucket];
-		for (unsigned place = 0; place < SESSION_BUCKET_PLACES; place++) {
+		for (unsigned place = 0; place < SESSION_BUCKET_ENTRIES; place++) {
 			bool guest = b->guests >> place & 1;
 			MUST(!guest || b->tags[place], "slot %u: no guest in bucket %u", t->slot,
 			     bucket);
@@ -128,7 +128,7 @@ static void index_check(const struct session_table *t, uint8_t *sides)
 {
 	uint32_t entries = 0;
 	for (uint32_t bucket = 0; bucket < session_bucket_count(t->index); bucket++)
-		for (unsigned place = 0; place < SESSION_BUCKET_PLACES; place++) {
+		for (unsigned place = 0; place < SESSION_BUCKET_ENTRIES; place++) {
 			if (!session_buckets(t->index)[bucket].tags[place])
 				continue;
 			uint32_t entry = session_buckets(t->index)[bucket].entries[place],
@@ -269,7 +269,7 @@ static bool spoil_free(struct run *l)
 static bool spoil_index(const struct victim *v)
 {
 	for (uint32_t bucket = 0; bucket < session_bucket_count(v->t->index); bucket++)
-		for (unsigned place = 0; place < SESSION_BUCKET_PLACES; place++)
+		for (unsigned place = 0; place < SESSION_BUCKET_ENTRIES; place++)
 			if (session_buckets(v->t->index)[bucket].tags[place] &&
 			    session_buckets(v->t->index)[bucket].entries[place] == v->record << 1) {
 				session_buckets(v->t->index)[bucket].tags[place] = 0;

@@ -56,7 +56,7 @@ static unsigned flow_of(const struct chronicle *h, const pb_session *s)
 }
 
 /* A session's server and local address, by the model's numbers. */
-static void session_place(const struct run *l, const pb_session *s, struct flow *f)
+static void session_position(const struct run *l, const pb_session *s, struct flow *f)
 {
 	const struct plain_config *c = &l->h->config[l->h->accepted];
 	unsigned server = 0, local = 0;
@@ -120,7 +120,7 @@ static void validate_session(struct run *l, const pb_session *s, struct tally *t
 	     "a session that should have ended is there: %s", flow_text(f));
 	t->seen[i] = true;
 	t->listed++;
-	session_place(l, s, &found);
+	session_position(l, s, &found);
 	t->server[f->service][found.server]++;
 	if (f->certainty == FLOW_DOOMED || f->certainty == FLOW_LOOSE)
 		return;

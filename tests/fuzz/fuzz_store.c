@@ -165,7 +165,7 @@ static bool table_is_consistent(const struct session_table *t, uint64_t *sum)
 	for (uint32_t r; (r = session_next(t, &cursor)) != SESSION_NONE; live++)
 		HOLDS(network_verify(&network, t, r));
 	for (uint32_t b = 0; b < session_bucket_count(t->index); b++)
-		entries += SESSION_BUCKET_PLACES -
+		entries += SESSION_BUCKET_ENTRIES -
 		           (uint32_t)__builtin_popcount(
 		                   session_bucket_match(&session_buckets(t->index)[b], 0));
 	HOLDS(live == session_count(t) && entries == 2 * live && t->top <= t->capacity);

@@ -116,20 +116,20 @@ static void search_all(struct search *search, unsigned left, const uint32_t *of_
 }
 
 /* Completes look-ups that have begun. */
-static void looks_end(const struct address_ranges *r, const struct address_look *look,
+static void looks_end(const struct address_ranges *r, const struct address_lookup *lookup,
                       const struct sy_addr *const *addr, uint32_t *sets, unsigned n)
 {
-	struct search search[ADDRESS_LOOKS];
+	struct search search[ADDRESS_LOOKUPS];
 	unsigned left = 0;
 	memset(sets, 0, n * sizeof(*sets));
-	for (uint64_t pass = address_looks_pass(look, n); pass; pass &= pass - 1) {
+	for (uint64_t pass = address_lookups_pass(lookup, n); pass; pass &= pass - 1) {
 		const unsigned k = (unsigned)__builtin_ctzll(pass);
 		const bool v4 = sy_addr_is_v4(addr[k]);
 		search[left++] = (struct search){.f = &r->family[v4],
 		                                 .addr = addr[k],
 		                                 .word = ntohl(addr[k]->w[v4 ? 3 : 0]),
 		                                 .index = (uint8_t)k};
-		address_look_go_on(r, addr[k]);
+		address_lookup_continue(r, addr[k]);
 	}
 	if (left)
 		search_all(search, left, r->sets, sets);
@@ -138,11 +138,11 @@ static void looks_end(const struct address_ranges *r, const struct address_look 
 void address_ranges_find(const struct address_ranges *r, const struct sy_addr *const *addr,
                          uint32_t *sets, unsigned n)
 {
-	struct address_look look[ADDRESS_LOOKS];
+	struct address_lookup lookup[ADDRESS_LOOKUPS];
 	for (unsigned done = 0, part; done < n; done += part) {
-		part = n - done < ADDRESS_LOOKS ? n - done : ADDRESS_LOOKS;
+		part = n - done < ADDRESS_LOOKUPS ? n - done : ADDRESS_LOOKUPS;
 		for (unsigned k = 0; k < part; k++)
-			look[k] = address_look_begin(r, addr[done + k]);
-		looks_end(r, look, addr + done, sets + done, part);
+			lookup[k] = address_lookup_begin(r, addr[done + k]);
+		looks_end(r, lookup, addr + done, sets + done, part);
 	}
 }

@@ -23,7 +23,7 @@
 
 struct address_ranges;
 
-/* The prefixes of a set: sorted by address, disjoint, without bits behind their length. */
+/* The prefixes of a set: sorted by address, disjoint, with host bits 0. */
 struct prefix_list {
 	const struct sy_prefix *at;
 	uint32_t count;
@@ -42,12 +42,12 @@ void address_ranges_free(struct address_ranges *r);
 void address_ranges_find(const struct address_ranges *r, const struct sy_addr *const *addr,
                          uint32_t *sets, unsigned n);
 
-/* The first part of a look-up, which address_ranges_table.h has. */
-struct address_look {
+/* A look-up in progress: see address_ranges_table.h. */
+struct address_lookup {
 	const struct filter_line *line;
 	uint64_t hash; /* selects its bits */
 };
-#define ADDRESS_LOOKS 64u /* max look-ups made together */
+#define ADDRESS_LOOKUPS 64u /* max look-ups of one batch */
 
 /* Memory of the table. */
 size_t address_ranges_bytes(const struct address_ranges *r);

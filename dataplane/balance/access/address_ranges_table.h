@@ -109,67 +109,68 @@ static inline void filter_enter(struct filter *f, uint64_t hash)
 }
 
 /* Starts the look-up of an address of this family. Does not prefetch. */
-static inline struct address_look address_look_of(const struct address_ranges *r, bool v4,
-                                                  const struct sy_addr *a)
+static inline struct address_lookup address_lookup_of(const struct address_ranges *r, bool v4,
+                                                      const struct sy_addr *a)
 {
 	const struct filter *f = &r->family[v4].filter;
 	const uint64_t hash = filter_hash(f, v4, a);
-	return (struct address_look){filter_line_of(f, hash), hash};
+	return (struct address_lookup){filter_line_of(f, hash), hash};
 }
 
-static SY_PREFETCH_INLINE void address_look_prefetch(const struct address_look *look)
+static SY_PREFETCH_INLINE void address_lookup_prefetch(const struct address_lookup *lookup)
 {
-	__builtin_prefetch(look->line);
+	__builtin_prefetch(lookup->line);
 }
 
 /* Starts the look-up of an address, and prefetches the words that decide most look-ups. */
-static inline struct address_look address_look_begin(const struct address_ranges *r,
-                                                     const struct sy_addr *a)
+static inline struct address_lookup address_lookup_begin(const struct address_ranges *r,
+                                                         const struct sy_addr *a)
 {
-	const struct address_look look = address_look_of(r, sy_addr_is_v4(a), a);
-	address_look_prefetch(&look);
-	return look;
+	const struct address_lookup lookup = address_lookup_of(r, sy_addr_is_v4(a), a);
+	address_lookup_prefetch(&lookup);
+	return lookup;
 }
 
 /* 0: the address is in no set; true for nearly all that are in none. Otherwise 1. */
-static inline uint64_t address_look_may(const struct address_look *look)
+static inline uint64_t address_lookup_may_match(const struct address_lookup *lookup)
 {
-	const uint64_t h = look->hash >> FILTER_WORDS;
-	const struct filter_line *l = look->line;
+	const uint64_t h = lookup->hash >> FILTER_WORDS;
+	const struct filter_line *l = lookup->line;
 	const uint64_t one = l->word[0][h & 3], other = l->word[1][h >> 2 & 3];
 	return filter_has(one, h >> 4) & filter_has(other, h >> 16) & 1;
 }
 
-/* The same for look-ups that address_look_may() lets pass. */
-static inline uint64_t address_look_may_still(const struct address_look *look)
+/* The same for look-ups that address_lookup_may_match() lets pass. */
+static inline uint64_t address_lookup_may_match_rest(const struct address_lookup *lookup)
 {
-	const uint64_t h = look->hash >> FILTER_WORDS, rest = filter_rest(look->hash);
-	const struct filter_line *l = look->line;
+	const uint64_t h = lookup->hash >> FILTER_WORDS, rest = filter_rest(lookup->hash);
+	const struct filter_line *l = lookup->line;
 	const uint64_t one = l->word[0][(h & 3) ^ 1], other = l->word[1][(h >> 2 & 3) ^ 1];
 	return filter_has(one, rest) & filter_has(other, rest >> 12) & 1;
 }
 
 /* Returns false if the address is in no set; true if it may be in one. */
-static inline bool address_look_passes(const struct address_look *look)
+static inline bool address_lookup_passes(const struct address_lookup *lookup)
 {
-	return SY_UNLIKELY(address_look_may(look)) && address_look_may_still(look);
+	return SY_UNLIKELY(address_lookup_may_match(lookup)) &&
+	       address_lookup_may_match_rest(lookup);
 }
 
 /* Bitmap of the n look-ups that pass. */
-static inline uint64_t address_looks_pass(const struct address_look *look, unsigned n)
+static inline uint64_t address_lookups_pass(const struct address_lookup *lookup, unsigned n)
 {
 	uint64_t may = 0, pass = 0;
 	for (unsigned k = n; k-- > 0;)
-		may = may << 1 | address_look_may(&look[k]);
+		may = may << 1 | address_lookup_may_match(&lookup[k]);
 	for (; SY_UNLIKELY(may); may &= may - 1)
-		if (address_look_may_still(&look[__builtin_ctzll(may)]))
+		if (address_lookup_may_match_rest(&lookup[__builtin_ctzll(may)]))
 			pass |= may & -may;
 	return pass;
 }
 
 /* Continues a look-up that passes: prefetches what address_ranges_find() reads next. */
-static SY_PREFETCH_INLINE void address_look_go_on(const struct address_ranges *r,
-                                                  const struct sy_addr *a)
+static SY_PREFETCH_INLINE void address_lookup_continue(const struct address_ranges *r,
+                                                       const struct sy_addr *a)
 {
 	const bool v4 = sy_addr_is_v4(a);
 	const struct family *f = &r->family[v4];

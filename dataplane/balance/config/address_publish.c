@@ -55,8 +55,8 @@ bool address_is_known(const struct sy_balance *b, const struct sy_addr *addr)
 	return rte_hash_lookup(b->ctl->model->address, addr) >= 0;
 }
 
-int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
-                 struct sy_error *err)
+int address_acquire(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
+                    struct sy_error *err)
 {
 	char text[SY_ADDR_TEXT];
 	void *data = ADDRESS_DATA(kind, 0);
@@ -80,7 +80,7 @@ int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
 	return 0;
 }
 
-void address_drop(struct sy_balance *b, const struct sy_addr *addr)
+void address_release(struct sy_balance *b, const struct sy_addr *addr)
 {
 	void *data;
 	if (rte_hash_lookup_data(b->ctl->model->address, addr, &data) < 0)
@@ -90,7 +90,7 @@ void address_drop(struct sy_balance *b, const struct sy_addr *addr)
 	                      ADDRESS_DATA(ADDRESS_KIND(data), ADDRESS_REFS(data) - 1));
 }
 
-void address_collect(struct sy_balance *b)
+void address_free_unused(struct sy_balance *b)
 {
 	const void *key;
 	void *data;

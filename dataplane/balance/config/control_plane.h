@@ -51,9 +51,9 @@ struct neighbour_found {
 };
 /* A printf format and its arguments; text: buffer for an address. */
 #define NEIGHBOUR_FOUND                                                                            \
-	"%s was answered for by another host (%02x:%02x:%02x:%02x:%02x:%02x) when it was taken: "  \
-	"two hosts that have it take each other's packets; make sure that the other one lets go "  \
-	"of it"
+	"%s: another host (%02x:%02x:%02x:%02x:%02x:%02x) answered for it when this forwarder "    \
+	"claimed it: two hosts with one address receive each other's packets; remove it from the " \
+	"other host"
 #define NEIGHBOUR_FOUND_VALUES(f, text)                                                            \
 	sy_addr_format(&(f)->addr, text), (f)->mac[0], (f)->mac[1], (f)->mac[2], (f)->mac[3],      \
 	        (f)->mac[4], (f)->mac[5]

@@ -244,7 +244,7 @@ static void endpoint_bury(struct endpoint *e)
 	__atomic_store_n(&e->eligible, 0, __ATOMIC_RELAXED);
 }
 
-void server_id_return(struct sy_balance *b, uint32_t id)
+void server_id_cancel(struct sy_balance *b, uint32_t id)
 {
 	struct endpoint *e = &b->endpoint[id];
 	endpoint_bury(e);
@@ -255,10 +255,10 @@ void server_id_return(struct sy_balance *b, uint32_t id)
 		id_free(&b->ctl->model->server_ids, id);
 }
 
-void server_id_leave(struct sy_balance *b, uint32_t id)
+void server_id_retire(struct sy_balance *b, uint32_t id)
 {
 	if (!b->ctl->dictionary.settled) { /* no worker has seen it yet */
-		server_id_return(b, id);
+		server_id_cancel(b, id);
 		return;
 	}
 	endpoint_bury(&b->endpoint[id]);
@@ -304,7 +304,7 @@ void local_id_publish(struct sy_balance *b, uint8_t id)
 	__atomic_store_n(&b->local_removed[id], 0, __ATOMIC_RELEASE);
 }
 
-void local_id_leave(struct sy_balance *b, uint8_t id)
+void local_id_retire(struct sy_balance *b, uint8_t id)
 {
 	__atomic_store_n(&b->local_removed[id], 1, __ATOMIC_RELAXED);
 	b->ctl->model->local_retired[id] = true;
@@ -330,7 +330,7 @@ static bool service_claim(struct sy_balance *b, struct model_service *s)
 		uint32_t id = found[s->server[i].id] ? UINT32_MAX : id_claim(b, &e);
 		if (id == UINT32_MAX)
 			continue;
-		server_id_return(b, s->server[i].id);
+		server_id_cancel(b, s->server[i].id);
 		found[id] = true;
 		e.limited = 0; /* publish_service() finds its limits */
 		b->endpoint[id] = e;

@@ -6,7 +6,7 @@
 
 #include "control_plane.h"
 
-/* ---- retire.c: an id is free only when no session can hold it any more ----------------------- */
+/* ---- retire.c: an id is free only when no session refers to it any more ---------------------- */
 
 enum retired_kind { RETIRED_SERVER, RETIRED_SERVICE, RETIRED_LOCAL };
 
@@ -50,18 +50,18 @@ void id_dictionary_put_local(struct sy_balance *b, uint8_t id);
 /* Allocates an id for a server that is being configured: its old one if it has one. Stores e as the
  * id's endpoint. Returns UINT32_MAX if none is left. */
 uint32_t server_id_alloc(struct sy_balance *b, const struct endpoint *e);
-/* For an id that the transaction allocated but does not publish. */
-void server_id_return(struct sy_balance *b, uint32_t id);
-/* For an id whose server was published and is now removed. */
-void server_id_leave(struct sy_balance *b, uint32_t id);
-/* For an id to which no session refers any more. */
+/* Frees an id that the transaction allocated and does not publish. */
+void server_id_cancel(struct sy_balance *b, uint32_t id);
+/* Retires the id of a removed server that was published. */
+void server_id_retire(struct sy_balance *b, uint32_t id);
+/* Frees a retired id to which no session refers any more. */
 void server_id_free(struct sy_balance *b, uint32_t id);
 
 /* The same for local addresses. An id that is not free yet is reused only for its own address.
  * MAX_LOCALS: none is left. */
 unsigned local_id_find(const struct sy_balance *b, const struct sy_addr *addr);
 void local_id_publish(struct sy_balance *b, uint8_t id);
-void local_id_leave(struct sy_balance *b, uint8_t id);
+void local_id_retire(struct sy_balance *b, uint8_t id);
 void local_id_free(struct sy_balance *b, uint8_t id);
 
 #endif

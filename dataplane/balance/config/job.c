@@ -23,7 +23,7 @@ static void job_end(struct job *j)
 	j->running = false;
 }
 
-static void job_is_done(void *job)
+static void job_on_done(void *job)
 {
 	struct job *j = job;
 	job_end(j);
@@ -38,7 +38,7 @@ int job_begin(struct job *j, struct sy_runtime *rt, void (*work)(void *work_ctx)
 	j->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (j->fd < 0)
 		return -errno;
-	int rc = sy_runtime_watch(rt, j->fd, job_is_done, j);
+	int rc = sy_runtime_watch(rt, j->fd, job_on_done, j);
 	if (rc < 0) {
 		close(j->fd);
 		return rc;

@@ -148,7 +148,7 @@ void model_destroy(struct sy_balance *b)
 	service_free(m->next);
 	free(m->touched);
 	free(m->published_at);
-	free(m->fresh);
+	free(m->new_server);
 	free(m->service);
 	free(m->service_ids.free);
 	free(m->server_ids.free);
@@ -228,7 +228,7 @@ static struct model_service *service_add(struct sy_balance *b, const struct serv
                                          struct sy_error *err)
 {
 	struct model *m = b->ctl->model;
-	if (address_hold(b, &key->vip, ADDRESS_SET_VIP, err) < 0)
+	if (address_acquire(b, &key->vip, ADDRESS_SET_VIP, err) < 0)
 		return NULL;
 	struct model_service *s = calloc(1, sizeof(*s));
 	uint32_t id = s ? id_alloc(&m->service_ids) : UINT32_MAX;
@@ -255,7 +255,7 @@ static struct model_service *service_add(struct sy_balance *b, const struct serv
 	return s;
 fail:
 	free(s);
-	address_drop(b, &key->vip);
+	address_release(b, &key->vip);
 	return NULL;
 }
 
@@ -317,7 +317,7 @@ static int delete_service(struct sy_balance *b, const pb_key *pb, struct sy_erro
 	if (rc < 0)
 		return rc;
 	rte_hash_del_key(m->by_key, &key);
-	address_drop(b, &key.vip);
+	address_release(b, &key.vip);
 	for (unsigned i = 0; i < s->servers; i++)
 		model_count_server(m, s, &s->server[i], -1);
 	m->services--;
@@ -449,8 +449,8 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 	struct model_server *grown = realloc(s->server, (s->servers + 1) * sizeof(*grown));
 	if (grown)
 		s->server = grown;
-	if (!grown ||
-	    !list_reserve((void **)&m->fresh, m->freshes, &m->fresh_capacity, sizeof(*m->fresh)))
+	if (!grown || !list_reserve((void **)&m->new_server, m->new_server_count,
+	                            &m->new_server_capacity, sizeof(*m->new_server)))
 		return sy_fail(err, ENOMEM, "service %s: no memory for another server", s->name);
 	struct endpoint endpoint = {
 	        .addr = request.addr,
@@ -471,7 +471,7 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 		               "service %s: no room for another server: there may be %u "
 		               "(--max-servers)",
 		               s->name, m->server_ids.limit);
-	m->fresh[m->freshes++] = request.id;
+	m->new_server[m->new_server_count++] = request.id;
 	s->server[s->servers++] = request;
 	model_count_server(m, s, &request, 1);
 	return 0;

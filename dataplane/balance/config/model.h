@@ -99,8 +99,8 @@ struct model {
 	unsigned published;   /* number of touches published so far */
 	struct service *next; /* being built: the service of the next touch */
 	bool *touched;        /* [max_services] by id */
-	uint32_t *fresh;      /* server ids allocated by this transaction */
-	unsigned freshes, fresh_capacity;
+	uint32_t *new_server; /* server ids allocated by this transaction */
+	unsigned new_server_count, new_server_capacity;
 	/* [max_servers] by id: value of `publishings` when a service was last published with the
 	 * server */
 	uint64_t *published_at;
@@ -188,15 +188,15 @@ void check_publish(struct sy_balance *b, const struct model_service *before,
 /* For all services: called when local addresses, the tunnels' source addresses, have changed. */
 void check_publish_all(struct sy_balance *b);
 
-/* References an address of the address set; kind from address_set.h. Claims a new address from the
- * kernel. */
-int address_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
-                 struct sy_error *err);
-void address_drop(struct sy_balance *b, const struct sy_addr *addr);
+/* Adds a reference to an address of the address set; kind from address_set.h. Claims an address
+ * that is new. address_release() removes a reference. */
+int address_acquire(struct sy_balance *b, const struct sy_addr *addr, uint8_t kind,
+                    struct sy_error *err);
+void address_release(struct sy_balance *b, const struct sy_addr *addr);
 /* Is it referenced? */
 bool address_is_known(const struct sy_balance *b, const struct sy_addr *addr);
-/* Releases all addresses without references. */
-void address_collect(struct sy_balance *b);
+/* Withdraws the claims of all addresses without references. */
+void address_free_unused(struct sy_balance *b);
 /* Claims all addresses, or releases them: a peer serves, and this host answers for none. Sources
  * stay diverted: this host's kernel would route their packets untranslated. */
 void addresses_serve(struct sy_balance *b, bool serve);

@@ -18,7 +18,7 @@ int local_put(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddress
 	unsigned place = local_id_find(b, &addr);
 	if (place == MAX_LOCALS)
 		return sy_fail(err, ENOSPC, "there may be %u local addresses", MAX_LOCALS);
-	rc = address_hold(b, &addr, ADDRESS_SET_LOCAL, err);
+	rc = address_acquire(b, &addr, ADDRESS_SET_LOCAL, err);
 	if (rc < 0)
 		return rc;
 	m->local[place] = (struct model_local){addr, true, 0};
@@ -41,7 +41,7 @@ int local_delete(struct sy_balance *b, const Steelyard__Forwarder__V1__LocalAddr
 			continue;
 		m->local[id].used = false;
 		m->local_touched = true;
-		address_drop(b, &addr);
+		address_release(b, &addr);
 		return 0;
 	}
 	return sy_fail(err, EINVAL, "there is no local address %s", sy_addr_format(&addr, text));

@@ -19,7 +19,7 @@ struct nodes {
 	uint32_t heads, count; /* heads: a power of two */
 };
 
-/* key: of any alignment, which rte_hash_crc() may not get. */
+/* Accepts keys of any alignment, unlike rte_hash_crc(). */
 static inline uint32_t nodes_hash(const void *key, size_t len)
 {
 	const uint8_t *at = key;

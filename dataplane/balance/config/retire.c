@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Retired ids. Sessions refer to servers, services and local addresses by id, so an id is free only
- * when no session can refer to it: after two sweeps of every worker, RESET_BOTH_SECONDS, and two
- * more sweeps. The first sweep may have been in progress already. The second began when new
- * sessions could no longer get the id, because a worker sweeps and creates sessions on one thread;
- * it ended the id's sessions or began to reset both their ends. The last two sweeps remove those.
- * After a change of routes, the first two sweeps renew sessions' paths. Old path ids are free after
- * one more sweep, because workers also read other workers' sessions: a worker sweeps between
- * bursts, when it no longer uses what it read before.
+ * Retired ids. Sessions refer to servers, services and local addresses by id, so an id may be
+ * reused only when no session refers to it any more. That takes these steps of every worker:
+ *
+ *   1 sweep               may have been in progress when the id was retired
+ *   1 sweep               ends the id's sessions, or begins to reset both their ends; new sessions
+ *                         no longer get the id
+ *   RESET_BOTH_SECONDS    resets are sent and answered
+ *   2 sweeps              remove the sessions that were reset
+ *
+ * Path ids: after a change of routes, the first two sweeps renew the paths of sessions. Old path
+ * ids are free after one more sweep, because workers also read sessions of other workers: a worker
+ * sweeps between bursts, when it uses no copy of a path id.
  */
 #include <stdlib.h>
 

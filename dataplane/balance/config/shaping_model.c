@@ -59,7 +59,7 @@ static unsigned place_of(const struct shaping_model *m, const char *port)
 	return place;
 }
 
-static void place_set(struct shaping_model *m, unsigned place, struct model_shaping *s)
+static void position_set(struct shaping_model *m, unsigned place, struct model_shaping *s)
 {
 	if (m->now[place] != m->before[place])
 		shaping_free(m->now[place]);
@@ -82,7 +82,7 @@ int shaping_put(struct sy_balance *b, const pb_shaping *pb, struct sy_error *err
 		shaping_free(s);
 		return rc;
 	}
-	place_set(m, place, s);
+	position_set(m, place, s);
 	return 0;
 }
 
@@ -92,7 +92,7 @@ int shaping_delete(struct sy_balance *b, const char *port, struct sy_error *err)
 	const unsigned place = place_of(m, port);
 	if (place == SHAPED_PORTS || !m->now[place])
 		return sy_fail(err, EINVAL, "port %.31s is not shaped", port);
-	place_set(m, place, NULL);
+	position_set(m, place, NULL);
 	return 0;
 }
 
@@ -119,7 +119,7 @@ void shaping_rollback(struct sy_balance *b)
 {
 	struct shaping_model *m = b->ctl->shaping;
 	for (unsigned i = 0; i < SHAPED_PORTS; i++)
-		place_set(m, i, m->before[i]);
+		position_set(m, i, m->before[i]);
 }
 
 /* ---- publishing ------------------------------------------------------------------------------ */

@@ -81,7 +81,7 @@ static int pool_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t *
 	if (id == MAX_LOCALS)
 		return sy_fail(err, ENOSPC, "there may be %u local and pool addresses together",
 		               MAX_LOCALS);
-	int rc = address_hold(b, addr, ADDRESS_SET_POOL, err);
+	int rc = address_acquire(b, addr, ADDRESS_SET_POOL, err);
 	if (rc < 0)
 		return rc;
 	m->local[id] = (struct model_local){*addr, true, 1};
@@ -98,7 +98,7 @@ static void pools_drop(struct sy_balance *b, struct model_snat *s)
 			continue;
 		l->used = false;
 		b->ctl->model->local_touched = true;
-		address_drop(b, &l->addr);
+		address_release(b, &l->addr);
 	}
 }
 
@@ -134,14 +134,14 @@ static int rule_add_servers(struct sy_balance *b, struct model_service *s, struc
 		        .mode = MODE_SNAT,
 		        .transmit_mode = TRANSMIT_SNAT,
 		};
-		if (!list_reserve((void **)&m->fresh, m->freshes, &m->fresh_capacity,
-		                  sizeof(*m->fresh)))
+		if (!list_reserve((void **)&m->new_server, m->new_server_count,
+		                  &m->new_server_capacity, sizeof(*m->new_server)))
 			break;
 		uint32_t id = server_id_alloc(b, &e);
 		if (id == UINT32_MAX)
 			return sy_fail(err, ENOSPC, "snat %s: no room: raise --max-servers",
 			               s->name);
-		m->fresh[m->freshes++] = id;
+		m->new_server[m->new_server_count++] = id;
 		s->server[s->servers++] = (struct model_server){
 		        .addr = e.addr,
 		        .state = STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP,
@@ -349,7 +349,7 @@ static void publish_prefix(struct snat *snat, const struct sy_source *prefix, un
 	while (snat->place[at & snat->mask].bits)
 		at++;
 	snat->place[at & snat->mask] =
-	        (struct snat_place){prefix->addr, (uint8_t)prefix->bits, (uint16_t)rule};
+	        (struct snat_entry){prefix->addr, (uint8_t)prefix->bits, (uint16_t)rule};
 }
 
 /* The prefix lengths in use, longest first. */

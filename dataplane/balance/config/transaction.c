@@ -17,7 +17,7 @@ void model_begin(struct sy_balance *b)
 	struct model *m = b->ctl->model;
 	m->open = true;
 	m->touches = 0;
-	m->freshes = 0;
+	m->new_server_count = 0;
 	m->published = 0;
 	m->publishings_before = m->publishings;
 	m->local_touched = m->address_touched = m->source_touched = m->snat_touched = false;
@@ -91,7 +91,7 @@ static void rollback_service(struct sy_balance *b, uint32_t id, struct model_ser
 		if (!before) {
 			rte_hash_del_key(m->by_key, &after->key);
 			if (!after->snat)
-				address_drop(b, &after->key.vip);
+				address_release(b, &after->key.vip);
 		}
 	}
 	if (before) {
@@ -100,7 +100,7 @@ static void rollback_service(struct sy_balance *b, uint32_t id, struct model_ser
 			rte_hash_add_key_data(m->by_key, &before->key, (void *)(uintptr_t)id);
 			/* its address is still claimed: no transaction has ended since */
 			if (!before->snat)
-				address_hold(b, &before->key.vip, ADDRESS_SET_VIP, NULL);
+				address_acquire(b, &before->key.vip, ADDRESS_SET_VIP, NULL);
 		}
 	} else {
 		id_free(&m->service_ids, id);
@@ -123,7 +123,7 @@ static void rollback_new_locals(struct sy_balance *b)
 	struct model *m = b->ctl->model;
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
 		if (m->local[id].used && !local_stays(m, id))
-			address_drop(b, &m->local[id].addr);
+			address_release(b, &m->local[id].addr);
 }
 
 static void rollback_old_locals(struct sy_balance *b)
@@ -131,10 +131,10 @@ static void rollback_old_locals(struct sy_balance *b)
 	struct model *m = b->ctl->model;
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
 		if (m->local_before[id].used && !local_stays(m, id))
-			address_hold(b, &m->local_before[id].addr,
-			             m->local_before[id].pools ? ADDRESS_SET_POOL
-			                                       : ADDRESS_SET_LOCAL,
-			             NULL);
+			address_acquire(b, &m->local_before[id].addr,
+			                m->local_before[id].pools ? ADDRESS_SET_POOL
+			                                          : ADDRESS_SET_LOCAL,
+			                NULL);
 	memcpy(m->local, m->local_before, sizeof(m->local));
 }
 
@@ -153,9 +153,9 @@ void model_rollback(struct sy_balance *b)
 	access_rollback(b);
 	limits_rollback(b);
 	shaping_rollback(b);
-	while (m->freshes > 0)
-		server_id_return(b, m->fresh[--m->freshes]);
-	address_collect(b);
+	while (m->new_server_count > 0)
+		server_id_cancel(b, m->new_server[--m->new_server_count]);
+	address_free_unused(b);
 	if (m->source_touched)
 		source_collect(b);
 	m->open = false;
@@ -180,7 +180,7 @@ static void publish_removed_servers(struct sy_balance *b, const struct model_ser
 		uint32_t id = before->server[i].id;
 		if (m->published_at[id] == m->publishings)
 			continue;
-		server_id_leave(b, id);
+		server_id_retire(b, id);
 	}
 }
 
@@ -326,17 +326,17 @@ static void publish_removed_locals(struct sy_balance *b)
 	for (unsigned id = 0; id < MAX_LOCALS; id++) {
 		const struct model_local *now = &m->local[id], *before = &m->local_before[id];
 		if (!now->used && before->used)
-			local_id_leave(b, (uint8_t)id);
+			local_id_retire(b, (uint8_t)id);
 	}
 }
 
 void model_finish(struct sy_balance *b)
 {
 	struct model *m = b->ctl->model;
-	for (unsigned i = 0; i < m->freshes; i++) {
-		uint32_t id = m->fresh[i];
+	for (unsigned i = 0; i < m->new_server_count; i++) {
+		uint32_t id = m->new_server[i];
 		if (m->published_at[id] <= m->publishings_before)
-			server_id_return(b, id);
+			server_id_cancel(b, id);
 	}
 	publish_removed_locals(b);
 	access_finish(b);
@@ -350,10 +350,10 @@ void model_finish(struct sy_balance *b)
 	if (m->local_touched)
 		check_publish_all(b);
 	if (m->address_touched)
-		address_collect(b);
+		address_free_unused(b);
 	if (m->source_touched)
 		source_collect(b);
-	m->touches = m->freshes = 0;
+	m->touches = m->new_server_count = 0;
 	m->open = false;
 	m->revision++;
 	model_settle(b);

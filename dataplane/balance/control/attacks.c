@@ -214,12 +214,12 @@ static void attack_end(struct sy_balance *b, struct attack_rate *r)
 	r->attack = 0;
 }
 
-static void rate_look(struct sy_balance *b, struct attack_rate *r, enum attack_kind kind,
-                      const struct model_service *s, uint64_t count)
+static void rate_update(struct sy_balance *b, struct attack_rate *r, enum attack_kind kind,
+                        const struct model_service *s, uint64_t count)
 {
 	struct attacks *all = b->ctl->attacks;
 	uint64_t before = r->last, rate;
-	switch (attack_rate_look(r, count, all->elapsed_ns, &rate)) {
+	switch (attack_rate_update(r, count, all->elapsed_ns, &rate)) {
 	case ATTACK_BEGINS:
 		attack_begin(b, r, kind, s, rate);
 		return;
@@ -240,13 +240,13 @@ static void rate_look(struct sy_balance *b, struct attack_rate *r, enum attack_k
 	}
 }
 
-static void service_look(struct sy_balance *b, uint32_t id)
+static void service_update(struct sy_balance *b, uint32_t id)
 {
 	struct attack_rate *r = b->ctl->attacks->of_service[id];
 	const struct model_service *s = b->ctl->model->service[id];
 	if (!s || s->snat) {
 		for (unsigned kind = 0; kind < ATTACK_FIRST_TOTAL; kind++) {
-			if (r[kind].looks == 0)
+			if (r[kind].samples == 0)
 				continue;
 			attack_end(b, &r[kind]);
 			r[kind] = (struct attack_rate){0};
@@ -255,7 +255,7 @@ static void service_look(struct sy_balance *b, uint32_t id)
 	}
 	struct service_counts counts = attacks_counts(b, id);
 	for (enum attack_kind kind = 0; kind < ATTACK_FIRST_TOTAL; kind++)
-		rate_look(b, &r[kind], kind, s, count_of_service(&counts, s->key.proto, kind));
+		rate_update(b, &r[kind], kind, s, count_of_service(&counts, s->key.proto, kind));
 }
 
 void attacks_tick(struct sy_balance *b)
@@ -269,10 +269,10 @@ void attacks_tick(struct sy_balance *b)
 		all->elapsed_ns = now - all->pass_ns;
 		all->pass_ns = now;
 		for (enum attack_kind kind = ATTACK_FIRST_TOTAL; kind < ATTACK_KIND_COUNT; kind++)
-			rate_look(b, &all->total[kind], kind, NULL, count_total(b, kind));
+			rate_update(b, &all->total[kind], kind, NULL, count_total(b, kind));
 	}
 	end = fresh - all->at < AT_ONCE ? fresh : all->at + AT_ONCE;
 	for (uint32_t id = all->at; id < end; id++)
-		service_look(b, id);
+		service_update(b, id);
 	all->at = end < fresh ? end : 0;
 }

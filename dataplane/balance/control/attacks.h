@@ -40,10 +40,10 @@ enum attack_kind {
 enum attack_change { ATTACK_NONE, ATTACK_BEGINS, ATTACK_GOES_ON, ATTACK_ENDS };
 
 struct attack_rate {
-	uint64_t last;     /* the counter at the last look */
-	float usual;       /* packets/s; frozen during an attack */
-	uint16_t attack;   /* 1 + its index in struct attacks; 0: none */
-	uint8_t looks : 7; /* looks so far, up to the number that the first judgement needs */
+	uint64_t last;       /* the counter at the last look */
+	float usual;         /* packets/s; frozen during an attack */
+	uint16_t attack;     /* 1 + its index in struct attacks; 0: none */
+	uint8_t samples : 7; /* looks so far, up to the number that the first judgement needs */
 	uint8_t under_way : 1;
 	uint8_t seconds; /* consecutive seconds above the threshold, or below it during an attack */
 };
@@ -51,8 +51,8 @@ _Static_assert(sizeof(struct attack_rate) == 16, "four a cache line");
 
 /* Updates the counter, `elapsed_ns` after the previous look, and returns the rate in between. A
  * counter that decreased starts anew. */
-enum attack_change attack_rate_look(struct attack_rate *r, uint64_t count, uint64_t elapsed_ns,
-                                    uint64_t *rate);
+enum attack_change attack_rate_update(struct attack_rate *r, uint64_t count, uint64_t elapsed_ns,
+                                      uint64_t *rate);
 
 /* ---- attacks.c ------------------------------------------------------------------------------- */
 

@@ -52,7 +52,7 @@ static void commit_begin(struct client *c, uint64_t request_id)
 	c->staged_count = 0;
 	commit_unstage(c);
 	model_begin(k->balance);
-	if (c->peer)
+	if (c->peer) /* otherwise the caller runs commit_step() */
 		sy_runtime_defer(k->balance->rt, commit_step_deferred, k);
 }
 
@@ -64,15 +64,15 @@ void commit_stage(struct client *c, pb_request *q)
 		control_free_request(c->control, q);
 		commit_unstage(c);
 		control_reply_error(c, id, STEELYARD__FORWARDER__V1__CODE__CODE_UNSUPPORTED, 0,
-		                    "the request has a field that this forwarder does not know: "
-		                    "upgrade it; all changes that waited are dropped");
+		                    "the request has a field that this forwarder does not support: "
+		                    "upgrade it; all staged changes are discarded");
 		return;
 	}
 	if (!stage_reserve(c)) {
 		control_free_request(c->control, q);
 		commit_unstage(c);
 		control_reply_error(c, id, STEELYARD__FORWARDER__V1__CODE__CODE_INTERNAL, 0,
-		                    "no memory for the changes; all that waited are dropped");
+		                    "no memory for the changes; all staged changes are discarded");
 		return;
 	}
 	c->staged[c->staged_count++] = q;
@@ -160,7 +160,8 @@ static const model_change *commit_next(struct commit *job)
 	return NULL;
 }
 
-/* All changes are applied: checks them, unless a table must be built first. */
+/* Called when all changes are applied. Waits for address probes and for the tables of access sets;
+ * then checks the changes, and refuses or publishes them. */
 static void commit_check(struct control *k)
 {
 	struct commit *job = &k->commit;
@@ -235,7 +236,7 @@ void commit_step_deferred(void *control)
 	struct control *k = control;
 	if (!commit_step(k))
 		control_resume(k);
-	/* The end of the thread, or of the probes, calls this again. */
+	/* In these two phases, the end of the table's thread or of the probes calls this again. */
 	else if (k->commit.phase != COMMIT_BUILD && k->commit.phase != COMMIT_PROBE)
 		sy_runtime_defer(k->balance->rt, commit_step_deferred, k);
 }

@@ -40,8 +40,8 @@ static int reply_done(const struct sy_balance *b, const struct attack *at, struc
 	struct service_counts now = at->ended_ms ? at->after : attacks_counts(b, at->service);
 	const uint64_t *before = at->before.refused;
 	snprintf(text, DONE_TEXT,
-	         "%" PRIu64 " got a session, %" PRIu64 " found no place or local port, %" PRIu64
-	         " no server; what was idle longest gives way",
+	         "%" PRIu64 " got a session, %" PRIu64 " no record or local port, %" PRIu64
+	         " no server; the longest idle sessions are evicted",
 	         now.begun - at->before.begun, now.refused[REFUSED_FULL] - before[REFUSED_FULL],
 	         now.refused[REFUSED_SERVER] - before[REFUSED_SERVER]);
 	pb->done[pb->n_done++] = text;

@@ -72,7 +72,7 @@ static int reply_clients(const struct sy_balance *b, struct arena *a, const stru
 		pb->clients = sy_limit_table_used(t, &now->rate, volume);
 		return 0;
 	}
-	for (uint32_t at = 0; at < sy_limit_table_places(t); at++)
+	for (uint32_t at = 0; at < sy_limit_table_capacity(t); at++)
 		if (sy_limit_table_read(t, at, &now->rate, volume, &c)) {
 			pb->clients += !c.full;
 			worst_add(&worst, &c);

@@ -19,10 +19,10 @@
 #define LIST_SESSIONS 1000u
 #define COPY_RECORDS                                                                               \
 	128u /* max records copied per call, which the worker spends on their cache misses */
-#define LOOK_RECORDS 512u /* sessions that a worker visits per call */
-#define PAUSE_NS     200000
-#define SCAN_RECORDS 32768u /* sessions visited per request; its cursor continues from there */
-#define AHEAD        8      /* records ahead to prefetch */
+#define VISIT_RECORDS 512u /* sessions that a worker visits per call */
+#define PAUSE_NS      200000
+#define SCAN_RECORDS  32768u /* sessions visited per request; its cursor continues from there */
+#define AHEAD         8      /* records ahead to prefetch */
 /* A worker that has not run for this long is considered stuck. */
 #define PATIENCE_NS (60 * UINT64_C(1000000000))
 
@@ -42,7 +42,7 @@ struct copy {
 	struct filter filter;
 	unsigned slot;
 	uint32_t cursor;
-	unsigned looked, count;
+	unsigned scanned, count;
 	bool end;                            /* of the table */
 	uint32_t now;                        /* seconds */
 	struct session hot[COPY_RECORDS][2]; /* and the next record, which may be its pair record */
@@ -59,9 +59,9 @@ struct listing {
 	struct arena arena;
 	Steelyard__Forwarder__V1__SessionList list;
 	uint32_t limit;
-	uint64_t cursor; /* as in the API */
-	unsigned left;   /* records to visit for this request */
-	unsigned looked; /* visited since the last pause */
+	uint64_t cursor;  /* as in the API */
+	unsigned left;    /* records to visit for this request */
+	unsigned scanned; /* visited since the last pause */
 	struct sy_worker_post post;
 	unsigned worker; /* worker with the post, until it has run */
 	struct copy copy;
@@ -109,7 +109,7 @@ static void copy_records(struct sy_worker *w, void *listing)
 	c->now = (uint32_t)(sy_clock_ns() / 1000000000u);
 	c->count = 0;
 	c->end = false;
-	for (c->looked = 0; c->looked < LOOK_RECORDS && c->count < COPY_RECORDS; c->looked++) {
+	for (c->scanned = 0; c->scanned < VISIT_RECORDS && c->count < COPY_RECORDS; c->scanned++) {
 		uint32_t record = session_next(t, &c->cursor);
 		if (record == SESSION_NONE) {
 			c->end = true;
@@ -126,13 +126,13 @@ static void copy_records(struct sy_worker *w, void *listing)
 	}
 }
 
-/* After LOOK_RECORDS visited sessions, pauses to leave time for packets. */
-static void copy_pause(unsigned *looked)
+/* After VISIT_RECORDS visited sessions, pauses to leave time for packets. */
+static void copy_pause(unsigned *scanned)
 {
 	static const struct timespec pause = {0, PAUSE_NS};
-	if (*looked < LOOK_RECORDS)
+	if (*scanned < VISIT_RECORDS)
 		return;
-	*looked = 0;
+	*scanned = 0;
 	nanosleep(&pause, NULL);
 }
 
@@ -214,8 +214,8 @@ static int listing_add(struct listing *l)
 	if (taken == c->count)
 		l->cursor = c->end ? CURSOR(c->slot + 1, 0) : CURSOR(c->slot, c->cursor);
 	/* A copy costs as much as several visits. */
-	l->looked += c->looked + c->count * (LOOK_RECORDS / COPY_RECORDS - 1);
-	l->left -= c->looked < l->left ? c->looked : l->left;
+	l->scanned += c->scanned + c->count * (VISIT_RECORDS / COPY_RECORDS - 1);
+	l->left -= c->scanned < l->left ? c->scanned : l->left;
 	return 0;
 }
 
@@ -271,7 +271,7 @@ static void listing_continue(struct listing *l)
 			l->cursor = CURSOR(slot + 1, 0);
 			continue;
 		}
-		copy_pause(&l->looked);
+		copy_pause(&l->scanned);
 		if (!listing_post(l))
 			return;
 		if (listing_add(l) < 0) {

@@ -67,7 +67,7 @@ static void watch_log(struct sy_balance *b, const struct model_service *s,
 {
 	struct watch *w = b->ctl->watch;
 	char vip[SY_ADDR_TEXT], more[64] = "";
-	if (!rate_charge(&w->log_rate, w->look.now_ns, LOG_COST_NS, LOG_BURST)) {
+	if (!rate_charge(&w->log_rate, w->sample.now_ns, LOG_COST_NS, LOG_BURST)) {
 		w->not_logged++;
 		return;
 	}
@@ -108,7 +108,7 @@ static void watch_service(struct sy_balance *b, uint32_t id)
 		return;
 	}
 	const struct watch_counts counts = watch_counts_of(b, id);
-	if (watch_switch_look(&one->now, &counts, &b->ctl->watch->look) == WATCH_STAYS)
+	if (watch_switch_update(&one->now, &counts, &b->ctl->watch->sample) == WATCH_STAYS)
 		return;
 	__atomic_store_n(&b->defends[id], one->now.on, __ATOMIC_RELAXED);
 	one->since_ms = unix_ms();
@@ -122,10 +122,10 @@ static void watch_service(struct sy_balance *b, uint32_t id)
 static void pass_begin(struct sy_balance *b, uint64_t now)
 {
 	struct watch *w = b->ctl->watch;
-	w->look = (struct watch_look){
+	w->sample = (struct watch_sample){
 	        .now_ns = now, .elapsed_ns = now - w->pass_ns, .workers = b->workers};
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
-		w->look.capacity += session_capacity(b->table[slot]);
+		w->sample.capacity += session_capacity(b->table[slot]);
 	w->pass_ns = now;
 	if (SY_UNLIKELY(b->watches_since == 0))
 		__atomic_store_n(&b->watches_since, (uint32_t)(now / 1000000000), __ATOMIC_RELAXED);

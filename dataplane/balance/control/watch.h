@@ -33,14 +33,14 @@ struct watch_counts {
 	uint64_t half_open;          /* current number of sessions */
 };
 
-/* Common to all services at a look. */
-struct watch_look {
-	uint64_t now_ns, elapsed_ns; /* time since the previous look */
+/* Values of one pass that all services share. */
+struct watch_sample {
+	uint64_t now_ns, elapsed_ns; /* time since the previous pass */
 	uint64_t capacity;           /* records of all tables */
 	unsigned workers;
 };
 
-/* Per service. All zero: not looked at yet. */
+/* Per service. All zero: no sample yet. */
 struct watch_switch {
 	struct watch_counts last;
 	uint64_t until_ns;   /* on: end of the hold time, unless more answers stay without return */
@@ -55,9 +55,9 @@ struct watch_switch {
 	uint8_t vain; /* consecutive switches without such answers */
 };
 
-/* Updates the switch with the counters of this look. */
-enum watch_change watch_switch_look(struct watch_switch *s, const struct watch_counts *counts,
-                                    const struct watch_look *look);
+/* Updates the switch with the counters of this pass. */
+enum watch_change watch_switch_update(struct watch_switch *s, const struct watch_counts *counts,
+                                      const struct watch_sample *sample);
 
 /* ---- watch.c --------------------------------------------------------------------------------- */
 
@@ -65,13 +65,13 @@ enum watch_change watch_switch_look(struct watch_switch *s, const struct watch_c
 struct watched {
 	struct watch_switch now;
 	uint64_t since_ms;    /* Unix time of the last switch; 0: never */
-	uint64_t switched_on; /* how often */
+	uint64_t switched_on; /* number of times */
 	uint64_t answered;    /* SYNs answered when it was last switched on */
 };
 
 struct watch {
 	struct watched *of_service; /* by service id */
-	struct watch_look look;     /* of this pass */
+	struct watch_sample sample; /* of this pass */
 	uint64_t pass_ns;           /* begin of this pass */
 	uint32_t at;                /* the next service of this pass; 0: wait */
 	struct rate_limit log_rate;
@@ -80,7 +80,7 @@ struct watch {
 
 int watch_create(struct sy_balance *b, struct sy_error *err);
 void watch_destroy(struct sy_balance *b);
-/* Looks at some services, at each four times a second. Control thread. */
+/* Called by the control thread: updates some services, each four times a second. */
 void watch_tick(struct sy_balance *b);
 struct watch_counts watch_counts_of(const struct sy_balance *b, uint32_t service);
 /* Text for operators; empty: never switched. */

@@ -27,10 +27,11 @@ struct rates {
 	float begun, unfinished, answered, unreturned;
 };
 
-static float rate_of(uint64_t now, uint64_t before, const struct watch_look *look)
+static float rate_of(uint64_t now, uint64_t before, const struct watch_sample *sample)
 {
 	uint64_t more = now > before ? now - before : 0;
-	return (float)more * (float)SECOND_NS / (float)(look->elapsed_ns ? look->elapsed_ns : 1);
+	return (float)more * (float)SECOND_NS /
+	       (float)(sample->elapsed_ns ? sample->elapsed_ns : 1);
 }
 
 static float above(float a, float b)
@@ -39,27 +40,27 @@ static float above(float a, float b)
 }
 
 static struct rates rates_of(const struct watch_counts *last, const struct watch_counts *now,
-                             const struct watch_look *look)
+                             const struct watch_sample *sample)
 {
 	struct rates r = {
-	        .begun = rate_of(now->begun, last->begun, look),
-	        .answered = rate_of(now->answered, last->answered, look),
+	        .begun = rate_of(now->begun, last->begun, sample),
+	        .answered = rate_of(now->answered, last->answered, sample),
 	};
-	r.unfinished = above(r.begun, rate_of(now->established, last->established, look));
-	r.unreturned = above(r.answered, rate_of(now->returned, last->returned, look));
+	r.unfinished = above(r.begun, rate_of(now->established, last->established, sample));
+	r.unreturned = above(r.answered, rate_of(now->returned, last->returned, sample));
 	return r;
 }
 
 /* Why the defence must be on; NONE: it need not be. */
 static enum watch_reason reason_of(const struct watch_switch *s, const struct watch_counts *counts,
-                                   const struct rates *r, const struct watch_look *look)
+                                   const struct rates *r, const struct watch_sample *sample)
 {
-	if (counts->half_open > FEW_HALF_OPEN && counts->half_open > look->capacity / SHARE &&
+	if (counts->half_open > FEW_HALF_OPEN && counts->half_open > sample->capacity / SHARE &&
 	    r->unfinished > UNRETURNED && r->unfinished * 4 > r->begun)
 		return WATCH_SHARE;
 	if (r->unfinished > UNFINISHED && r->unfinished * 2 > r->begun)
 		return WATCH_UNFINISHED;
-	if (s->learned_ns >= LEARN_NS && r->begun > RATE * (float)look->workers &&
+	if (s->learned_ns >= LEARN_NS && r->begun > RATE * (float)sample->workers &&
 	    r->begun > TIMES * s->usual)
 		return WATCH_RATE;
 	return WATCH_NONE;
@@ -80,38 +81,38 @@ static uint64_t persistence(const struct watch_switch *s, enum watch_reason reas
 	return reason == WATCH_SHARE && s->vain == 0 ? 0 : PERSIST_NS << s->vain;
 }
 
-static enum watch_change look_while_off(struct watch_switch *s, const struct watch_counts *counts,
-                                        const struct rates *r, const struct watch_look *look)
+static enum watch_change update_while_off(struct watch_switch *s, const struct watch_counts *counts,
+                                          const struct rates *r, const struct watch_sample *sample)
 {
-	enum watch_reason reason = reason_of(s, counts, r, look);
+	enum watch_reason reason = reason_of(s, counts, r, sample);
 	if (reason == WATCH_NONE) {
 		s->over_ns = 0;
-		s->calm_ns += look->elapsed_ns;
+		s->calm_ns += sample->elapsed_ns;
 		if (s->calm_ns >= CALM_NS)
 			s->vain = 0;
-		usual_follow(s, r->begun, look->elapsed_ns);
+		usual_follow(s, r->begun, sample->elapsed_ns);
 		return WATCH_STAYS;
 	}
 	s->calm_ns = 0;
-	s->over_ns += look->elapsed_ns;
+	s->over_ns += sample->elapsed_ns;
 	if (s->over_ns < persistence(s, reason))
 		return WATCH_STAYS;
 	s->on = true;
 	s->forged = false;
 	s->over_ns = 0;
-	s->until_ns = look->now_ns + HOLD_NS;
+	s->until_ns = sample->now_ns + HOLD_NS;
 	s->reason = reason;
 	return WATCH_ON;
 }
 
-static enum watch_change look_while_on(struct watch_switch *s, const struct rates *r,
-                                       const struct watch_look *look)
+static enum watch_change update_while_on(struct watch_switch *s, const struct rates *r,
+                                         const struct watch_sample *sample)
 {
 	if (r->unreturned > UNRETURNED && r->unreturned * 8 > r->answered) {
 		s->forged = true;
-		s->until_ns = look->now_ns + HOLD_NS;
+		s->until_ns = sample->now_ns + HOLD_NS;
 	}
-	if (look->now_ns < s->until_ns)
+	if (sample->now_ns < s->until_ns)
 		return WATCH_STAYS;
 	s->on = false;
 	s->reason = WATCH_CALM;
@@ -124,14 +125,14 @@ static enum watch_change look_while_on(struct watch_switch *s, const struct rate
 	return WATCH_OFF;
 }
 
-enum watch_change watch_switch_look(struct watch_switch *s, const struct watch_counts *counts,
-                                    const struct watch_look *look)
+enum watch_change watch_switch_update(struct watch_switch *s, const struct watch_counts *counts,
+                                      const struct watch_sample *sample)
 {
-	const struct rates r = rates_of(&s->last, counts, look);
+	const struct rates r = rates_of(&s->last, counts, sample);
 	bool first = !s->seen;
 	s->last = *counts;
 	s->seen = true;
 	if (first)
 		return WATCH_STAYS;
-	return s->on ? look_while_on(s, &r, look) : look_while_off(s, counts, &r, look);
+	return s->on ? update_while_on(s, &r, sample) : update_while_off(s, counts, &r, sample);
 }

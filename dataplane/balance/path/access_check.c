@@ -17,57 +17,58 @@
 #define LOG_BURST   100u
 
 /* Packet i may not be parsed yet. */
-static inline struct address_look packet_look(const struct address_ranges *r,
-                                              const struct sy_burst *burst, unsigned i)
+static inline struct address_lookup packet_lookup(const struct address_ranges *r,
+                                                  const struct sy_burst *burst, unsigned i)
 {
 	const unsigned plain = burst->plain[i];
 	const uint8_t *frame = sy_frame(burst->mbuf[i]);
 	if (SY_UNLIKELY(!plain)) {
 		const struct sy_addr *client = &burst->view[i].tuple.src;
-		return address_look_of(r, sy_addr_is_v4(client), client);
+		return address_lookup_of(r, sy_addr_is_v4(client), client);
 	}
 	if (SY_LIKELY(plain & SY_PLAIN_V4)) {
 		const struct sy_addr client = sy_plain_source(frame, true);
-		return address_look_of(r, true, &client);
+		return address_lookup_of(r, true, &client);
 	}
 	const struct sy_addr client = sy_plain_source(frame, false);
-	return address_look_of(r, false, &client);
+	return address_lookup_of(r, false, &client);
 }
 
 /* Prefetches wait for address translation: issue them back to back. */
-void access_look_begin(struct sy_worker *w, const struct sy_burst *burst, const uint8_t *at,
-                       unsigned count)
+void access_lookup_begin(struct sy_worker *w, const struct sy_burst *burst, const uint8_t *at,
+                         unsigned count)
 {
 	const struct sy_balance *b = w->app;
 	const struct access *a = SY_RCU_READ(b->access);
 	struct balance_worker *bw = balance_worker_of(w);
-	struct address_look *look = bw->burst.look;
-	uint64_t looked = 0;
+	struct address_lookup *lookup = bw->burst.lookup;
+	uint64_t lookup_begun = 0;
 	if (!a || !a->ranges || !a->ranges->large)
 		return;
 	for (unsigned k = 0; k < count; k++) {
 		const unsigned i = at[k];
 		if (SY_UNLIKELY(burst->session[i] != SESSION_NONE))
 			continue;
-		*look++ = packet_look(a->ranges, burst, i);
-		looked |= UINT64_C(1) << i;
+		*lookup++ = packet_lookup(a->ranges, burst, i);
+		lookup_begun |= UINT64_C(1) << i;
 	}
-	bw->burst.looked_in = a->ranges;
-	bw->burst.looked = looked;
-	for (const struct address_look *one = bw->burst.look; one < look; one++)
-		address_look_prefetch(one);
+	bw->burst.lookup_ranges = a->ranges;
+	bw->burst.lookup_begun = lookup_begun;
+	for (const struct address_lookup *one = bw->burst.lookup; one < lookup; one++)
+		address_lookup_prefetch(one);
 }
 
-void access_look_continue(struct sy_worker *w, const struct sy_burst *burst)
+void access_lookup_continue(struct sy_worker *w, const struct sy_burst *burst)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	const unsigned n = (unsigned)__builtin_popcountll(bw->burst.looked);
-	uint64_t pass = address_looks_pass(bw->burst.look, n);
-	for (uint64_t left = bw->burst.looked; SY_UNLIKELY(pass); left &= left - 1, pass >>= 1) {
+	const unsigned n = (unsigned)__builtin_popcountll(bw->burst.lookup_begun);
+	uint64_t pass = address_lookups_pass(bw->burst.lookup, n);
+	for (uint64_t left = bw->burst.lookup_begun; SY_UNLIKELY(pass);
+	     left &= left - 1, pass >>= 1) {
 		if (!(pass & 1))
 			continue;
-		address_look_go_on(bw->burst.looked_in,
-		                   &burst->view[__builtin_ctzll(left)].tuple.src);
+		address_lookup_continue(bw->burst.lookup_ranges,
+		                        &burst->view[__builtin_ctzll(left)].tuple.src);
 		bw->burst.passed |= left & -left;
 	}
 }
@@ -254,24 +255,25 @@ batch_evaluate_services(struct sy_worker *w, struct sy_burst *burst, const struc
 	return any;
 }
 
-/* Bitmap by index in at[]: sessions whose clients may be in a set. access_look_continue() has found
- * most of them if the table is large. */
-static inline uint64_t burst_look(struct sy_worker *w, const struct access *a,
-                                  const struct sy_burst *burst, const uint8_t *at, unsigned count)
+/* Bitmap by index in at[]: sessions whose clients may be in a set. access_lookup_continue() has
+ * found most of them if the table is large. */
+static inline uint64_t burst_lookup(struct sy_worker *w, const struct access *a,
+                                    const struct sy_burst *burst, const uint8_t *at, unsigned count)
 {
 	struct balance_worker *bw = balance_worker_of(w);
-	if (SY_UNLIKELY(bw->burst.looked_in != a->ranges)) { /* changed since look up */
-		bw->burst.looked_in = a->ranges;
-		bw->burst.looked = bw->burst.passed = 0;
+	if (SY_UNLIKELY(bw->burst.lookup_ranges != a->ranges)) { /* changed since look up */
+		bw->burst.lookup_ranges = a->ranges;
+		bw->burst.lookup_begun = bw->burst.passed = 0;
 	}
-	if (!a->ranges || SY_LIKELY(!((bw->burst.located & ~bw->burst.looked) | bw->burst.passed)))
+	if (!a->ranges ||
+	    SY_LIKELY(!((bw->burst.located & ~bw->burst.lookup_begun) | bw->burst.passed)))
 		return 0;
 	if (bw->burst.located &
-	    ~bw->burst.looked) { /* a small table, or lists that have just changed */
+	    ~bw->burst.lookup_begun) { /* a small table, or lists that have just changed */
 		for (unsigned k = 0; k < count; k++)
-			bw->burst.look[k] =
-			        address_look_begin(a->ranges, &burst->view[at[k]].tuple.src);
-		return address_looks_pass(bw->burst.look, count);
+			bw->burst.lookup[k] =
+			        address_lookup_begin(a->ranges, &burst->view[at[k]].tuple.src);
+		return address_lookups_pass(bw->burst.lookup, count);
 	}
 	uint64_t may = 0;
 	for (unsigned k = 0; k < count; k++)
@@ -345,7 +347,7 @@ unsigned access_check_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t
 		return count;
 	bw->burst.accepted =
 	        bw->burst.located; /* the lists are not evaluated for packets without a service */
-	const uint64_t may = burst_look(w, a, burst, at, count);
+	const uint64_t may = burst_lookup(w, a, burst, at, count);
 	const uint64_t singled = burst_single_out(w, a, may, at, count);
 	return singled ? access_check_singly(w, burst, a, at, count, singled, may) : count;
 }

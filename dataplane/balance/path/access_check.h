@@ -8,13 +8,13 @@
 
 /* Begins to look up the clients of packets at[0] to at[count − 1] that have no session, for
  * access_check_burst(). Only for a large table: the cache misses overlap with each other and with
- * other work. Requires burst_state.looked == 0. */
-void access_look_begin(struct sy_worker *w, const struct sy_burst *burst, const uint8_t *at,
-                       unsigned count);
+ * other work. Requires burst_state.lookup_begun == 0. */
+void access_lookup_begin(struct sy_worker *w, const struct sy_burst *burst, const uint8_t *at,
+                         unsigned count);
 
-/* Continues the look-ups of access_look_begin(): prefetches the next cache line for those that pass
- * the filter. Requires parsed packets. */
-void access_look_continue(struct sy_worker *w, const struct sy_burst *burst);
+/* Continues the look-ups of access_lookup_begin(): prefetches the next cache line for those that
+ * pass the filter. Requires parsed packets. */
+void access_lookup_continue(struct sy_worker *w, const struct sy_burst *burst);
 
 /* Evaluates the lists for packets at[0] to at[count − 1] that would begin a session. Drops the
  * refused ones and returns how many are left in at[]. Sets burst_state.accepted and .service[]. */

@@ -13,12 +13,12 @@ uint64_t challenge_client(const struct sy_balance *b, const struct service *serv
  * false if it has none; a challenge has replaced the SYN. */
 bool challenge_passes(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                       const struct service *service, uint64_t client);
-/* Processes packet i, a reset without a session for this service. DROPPED: it validated the
- * client. */
+/* Processes packet i, a reset without a session for this service. Returns DEFENCE_CONSUMED if it
+ * validated the client: then it was dropped. */
 enum defence_result challenge_reset(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                     const struct service *service);
-/* Is packet i, a client's reset for session s, a late answer to a challenge? Then it was
- * dropped. */
+/* Drops packet i, a client's reset for session s, if it is a late answer to a challenge. Returns
+ * true if so. */
 bool challenge_is_late_proof(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                              const struct session *s);
 /* Notes the client of an established one-way session, unless a challenge validated it. */

@@ -113,8 +113,8 @@ classify_general(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		return SY_DROP_OTHER_HOST;
 	if (!is_plain) {
 		if (v->fragment != SY_FRAGMENT_NONE) {
-			/* Send earlier packets first: remote_classify() may steer this one at
-			 * once. */
+			/* Forward or steer the earlier packets of the burst first, as
+			 * fragment_classify() may steer this one now: that keeps the order. */
 			remote_classify(w, burst, i);
 			enum sy_drop reason = fragment_classify(w, burst, i);
 			if (reason != SY_DROP_NONE || sy_next_has_left(burst->next[i]))

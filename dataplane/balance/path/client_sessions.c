@@ -100,7 +100,7 @@ bool client_sessions_change(struct sy_worker *w, const struct session_table *t, 
 	case CLIENT_COUNTED:
 		*bits |= mask;
 		return true;
-	case CLIENT_NO_PLACE:
+	case CLIENT_UNCOUNTED:
 		return true;
 	case CLIENT_OVER:
 	default:

@@ -78,7 +78,7 @@ static enum evict_rank rank_of(const struct endpoint *e, const struct session *s
 	case SESSION_OPENING: /* its client is real */
 		return silent ? EVICT_EMBRYONIC : EVICT_NEVER;
 	case SESSION_UDP_ONE_WAY:
-		if (!endpoint_is_one_way(e) || !pressure_talks(s, cold))
+		if (!endpoint_is_one_way(e) || !pressure_is_repeated(s, cold))
 			return EVICT_EMBRYONIC;
 		/* fall through */
 	case SESSION_UDP_BOTH_WAYS:

@@ -85,7 +85,7 @@ static __attribute__((noinline)) void fast_leave_embryonic(struct sy_worker *w, 
 	if (SY_UNLIKELY(overload_was_on(balance_worker_of(w))))
 		overload_see_client(w, session_at(b->table[slot], record));
 	pressure_add(w, b->table[slot], record, -1);
-	pressure_prove(w, b->table[slot], record);
+	pressure_complete(w, b->table[slot], record);
 }
 
 /* Does the service limit sessions per client? Then the slow path counts them. */

@@ -27,7 +27,7 @@
 #include "snat.h"
 #include "splice.h"
 
-struct complaint {
+struct error_packet {
 	struct sy_quote quote;    /* the packet whose sender must get the error */
 	struct sy_quote tunnel;   /* its tunnel header; proto 0: none */
 	struct sy_tuple incoming; /* tuple that finds the packet's session */
@@ -44,7 +44,7 @@ static struct sy_tuple tuple_reversed(const struct sy_tuple *t)
 
 /* Was the quoted packet on its way to the session's client, whose port then gives the slot? Such
  * packets come from a VIP, or from a remote to an inside host. */
-static bool is_towards_client(const struct sy_balance *b, const struct complaint *c)
+static bool is_towards_client(const struct sy_balance *b, const struct error_packet *c)
 {
 	switch (address_set_find(SY_RCU_READ(b->address_set), &c->quote.tuple.src)) {
 	case ADDRESS_SET_VIP:
@@ -58,8 +58,8 @@ static bool is_towards_client(const struct sy_balance *b, const struct complaint
 }
 
 /* Sets all fields except record and from. */
-static enum sy_drop complaint_read(const struct sy_balance *b, const uint8_t *frame,
-                                   const struct sy_view *v, struct complaint *c)
+static enum sy_drop error_read(const struct sy_balance *b, const uint8_t *frame,
+                               const struct sy_view *v, struct error_packet *c)
 {
 	const struct sy_tuple *t = &c->quote.tuple;
 	enum sy_drop reason = sy_packet_parse_quote(frame, v, &c->quote);
@@ -96,8 +96,8 @@ bool icmp_is_about_server(const struct sy_balance *b, const uint8_t *frame, cons
 void icmp_error_steer(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	struct sy_balance *b = w->app;
-	struct complaint c;
-	enum sy_drop reason = complaint_read(b, sy_frame(burst->mbuf[i]), &burst->view[i], &c);
+	struct error_packet c;
+	enum sy_drop reason = error_read(b, sy_frame(burst->mbuf[i]), &burst->view[i], &c);
 	if (reason != SY_DROP_NONE) {
 		sy_burst_drop(w, burst, i, reason);
 		return;
@@ -108,7 +108,7 @@ void icmp_error_steer(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 }
 
 /* The session of the error; NULL: none. */
-static struct session *complaint_session(struct sy_balance *b, struct complaint *c, uint64_t hash)
+static struct session *error_session(struct sy_balance *b, struct error_packet *c, uint64_t hash)
 {
 	struct session_table *t = b->table[c->slot];
 	const struct match_context ctx = {b, t, &c->incoming};
@@ -131,8 +131,8 @@ static struct session *complaint_session(struct sy_balance *b, struct complaint 
 }
 
 /* Forwards the error to a server whose answers bypass the forwarder, like the client's packets. */
-static enum sy_drop complaint_pass(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                   const struct session *s, const struct endpoint *e)
+static enum sy_drop error_pass(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                               const struct session *s, const struct endpoint *e)
 {
 	if (sy_addr_is_link_local(&burst->view[i].tuple.src))
 		return SY_DROP_LINK_LOCAL;
@@ -147,9 +147,9 @@ static enum sy_drop complaint_pass(struct sy_worker *w, struct sy_burst *burst, 
 }
 
 /* Replaces packet i by a new error about *known, the packet as its sender sent it. */
-static enum sy_drop complaint_rebuild(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                      const struct complaint *c, const struct sy_tuple *known,
-                                      const struct sy_addr *src)
+static enum sy_drop error_rebuild(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                  const struct error_packet *c, const struct sy_tuple *known,
+                                  const struct sy_addr *src)
 {
 	struct rte_mbuf *in = burst->mbuf[i], *out = sy_packet_alloc(w);
 	if (!out)
@@ -167,9 +167,9 @@ static enum sy_drop complaint_rebuild(struct sy_worker *w, struct sy_burst *burs
 	return SY_DROP_NONE;
 }
 
-static enum sy_drop complaint_translate(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                                        const struct complaint *c, const struct session *s,
-                                        const struct endpoint *e)
+static enum sy_drop error_translate(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                                    const struct error_packet *c, const struct session *s,
+                                    const struct endpoint *e)
 {
 	struct sy_balance *b = w->app;
 	uint8_t *frame = sy_frame(burst->mbuf[i]);
@@ -191,7 +191,7 @@ static enum sy_drop complaint_translate(struct sy_worker *w, struct sy_burst *bu
 		sy_packet_shift_quote(frame, v, &c->quote,
 		                      session_number(b->table[c->slot], c->record, e));
 	if (c->tunnel.proto != 0 || sy_addr_is_v4(&known.src) != (c->quote.v4 != 0))
-		return complaint_rebuild(w, burst, i, c, &known, &src);
+		return error_rebuild(w, burst, i, c, &known, &src);
 	sy_rewrite_prepare(&c->quote.tuple, &known, &r);
 	sy_packet_translate_error(frame, v, &c->quote, &r, &src);
 	return SY_DROP_NONE;
@@ -203,8 +203,8 @@ static enum sy_drop complaint_translate(struct sy_worker *w, struct sy_burst *bu
  * fragmented here. The error may be forged, but only about a packet that exists and exceeds the MTU
  * that it reports (RFC 5927 7.2).
  */
-static bool complaint_keep(struct sy_worker *w, const struct complaint *c, struct session *s,
-                           const struct endpoint *e)
+static bool error_keep(struct sy_worker *w, const struct error_packet *c, struct session *s,
+                       const struct endpoint *e)
 {
 	const struct sy_quote *q = &c->quote;
 	if (q->kind != SY_QUOTE_TOO_BIG || c->from != SESSION_CLIENT || e->mode != MODE_FNAT ||
@@ -218,17 +218,17 @@ static bool complaint_keep(struct sy_worker *w, const struct complaint *c, struc
 	return true;
 }
 
-static enum sy_drop complaint_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+static enum sy_drop error_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	struct sy_balance *b = w->app;
 	const uint8_t *frame = sy_frame(burst->mbuf[i]);
 	const struct sy_view *v = &burst->view[i];
-	struct complaint c;
+	struct error_packet c;
 	enum sy_drop reason;
 
 	if (sy_packet_check_l4(frame, v) != SY_CSUM_OK)
 		return SY_DROP_BAD_L4_CHECKSUM;
-	reason = complaint_read(b, frame, v, &c);
+	reason = error_read(b, frame, v, &c);
 	if (reason != SY_DROP_NONE)
 		return reason;
 	/* the configuration has changed since the error was steered: another worker owns the
@@ -236,26 +236,26 @@ static enum sy_drop complaint_forward(struct sy_worker *w, struct sy_burst *burs
 	if (c.slot != burst->slot[i])
 		return SY_DROP_ICMP_NO_SESSION;
 	burst->hash[i] = sy_hash_tuple(&b->key, &c.incoming);
-	struct session *s = complaint_session(b, &c, burst->hash[i]);
+	struct session *s = error_session(b, &c, burst->hash[i]);
 	if (!s)
 		return SY_DROP_ICMP_NO_SESSION;
 	if (sy_packet_ttl(frame, v) <= 1)
 		return SY_DROP_TTL_EXPIRED;
 	const struct endpoint *e = &b->endpoint[s->server];
-	if (complaint_keep(w, &c, s, e))
+	if (error_keep(w, &c, s, e))
 		return SY_DROP_PATH_MTU_KEPT;
 	burst->path[i] = forward_path(w, s, c.from);
 	if (burst->path[i] == SY_PATH_NONE)
 		return SY_DROP_NO_ROUTE;
 	burst->flow[i] = (uint32_t)(burst->hash[i] >> 32);
 	return c.from == SESSION_CLIENT && endpoint_is_one_way(e)
-	               ? complaint_pass(w, burst, i, s, e)
-	               : complaint_translate(w, burst, i, &c, s, e);
+	               ? error_pass(w, burst, i, s, e)
+	               : error_translate(w, burst, i, &c, s, e);
 }
 
 void icmp_error_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
-	enum sy_drop reason = complaint_forward(w, burst, i);
+	enum sy_drop reason = error_forward(w, burst, i);
 	if (reason == SY_DROP_NONE)
 		burst->next[i] = SY_NEXT_TRANSMIT;
 	else

@@ -41,5 +41,5 @@ void sy_lookup_stage(struct sy_worker *w, struct sy_burst *burst)
 	}
 	burst_state_reset(&bw->burst);
 	if (misses && SY_UNLIKELY(SY_RCU_READ(((const struct sy_balance *)w->app)->access)))
-		access_look_begin(w, burst, missed, misses);
+		access_lookup_begin(w, burst, missed, misses);
 }

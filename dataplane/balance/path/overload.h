@@ -9,8 +9,8 @@
 
 #include "balance.h"
 
-/* The burst's new sessions are the cause of the overload only if they are at least 1/OVERLOAD_PART
- * of it. */
+/* Drop new sessions only in bursts of which they are at least 1/OVERLOAD_PART: otherwise they are
+ * not the cause of the overload. */
 #define OVERLOAD_PART 4
 
 /* Was the worker behind recently? */

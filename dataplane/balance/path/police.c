@@ -9,7 +9,7 @@
 
 /* The buckets of per-client limits that a packet was charged to. */
 struct charged {
-	struct sy_limit_place place[LIMIT_CHAIN];
+	struct sy_limit_entry place[LIMIT_CHAIN];
 };
 
 static struct limit_share *share_of(struct sy_worker *w, const struct limit *l)
@@ -62,7 +62,7 @@ static inline uint64_t counted_bytes(const struct limit *l, uint16_t len)
 
 static inline enum sy_limit_answer limit_charge(struct sy_worker *w, const struct limit *l,
                                                 const struct sy_limit_key *key, uint64_t cost,
-                                                struct sy_limit_place *place)
+                                                struct sy_limit_entry *place)
 {
 	struct limit_share *share = share_of(w, l);
 	uint64_t volume = sy_limit_volume(&l->rate, w->now_ns);
@@ -77,7 +77,7 @@ static inline enum sy_limit_answer limit_charge(struct sy_worker *w, const struc
 }
 
 static void limit_refund(struct sy_worker *w, const struct limit *l, uint64_t cost,
-                         const struct sy_limit_place *place)
+                         const struct sy_limit_entry *place)
 {
 	if (l->clients)
 		sy_limit_table_refund(l->clients->table, place, cost);
@@ -86,7 +86,7 @@ static void limit_refund(struct sy_worker *w, const struct limit *l, uint64_t co
 }
 
 static void limit_count(struct sy_worker *w, const struct limit *l, bool above, uint16_t len,
-                        const struct sy_limit_place *place)
+                        const struct sy_limit_entry *place)
 {
 	struct limit_share *share = share_of(w, l);
 	uint64_t bytes = counted_bytes(l, len);
@@ -213,7 +213,7 @@ static bool limit_refuses(struct sy_worker *w, const struct limit *l,
                           const struct sy_limit_key *key, uint16_t len)
 {
 	const uint64_t volume = sy_limit_volume(&l->rate, w->now_ns), cost = limit_cost(l, len);
-	struct sy_limit_place place;
+	struct sy_limit_entry place;
 	const bool refuses =
 	        l->clients ? !sy_limit_table_peek(l->clients->table, &l->rate, key, volume, cost,
 	                                          &place)
@@ -343,9 +343,9 @@ bool police_session(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 }
 
 /* The bucket of the packet's client in a per-client limit. */
-static struct sy_limit_place bucket_find_again(const struct limit *l, const struct sy_addr *client)
+static struct sy_limit_entry bucket_find_again(const struct limit *l, const struct sy_addr *client)
 {
-	struct sy_limit_place place = {0, SY_LIMIT_NO_PLACE};
+	struct sy_limit_entry place = {0, SY_LIMIT_NO_ENTRY};
 	struct sy_limit_key key;
 	if (l->clients && limit_client_key(l->clients, client, &key))
 		place = sy_limit_table_find(l->clients->table, &key);
@@ -363,7 +363,7 @@ void police_undo(struct sy_worker *w, unsigned i)
 	bw->burst.charged &= ~(UINT64_C(1) << i);
 	bw->burst.queued &= ~(UINT64_C(1) << i);
 	while ((l = charged_next(w->app, p->chain, &p->limits, &at))) {
-		const struct sy_limit_place place = bucket_find_again(l, &p->client);
+		const struct sy_limit_entry place = bucket_find_again(l, &p->client);
 		const uint64_t less = -counted_bytes(l, p->len);
 		limit_refund(w, l, limit_cost(l, p->len), &place);
 		count(&share_of(w, l)->passed, UINT64_MAX, less);

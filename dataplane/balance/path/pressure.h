@@ -34,8 +34,8 @@ static inline void pressure_begin(struct sy_worker *w, struct session_table *t, 
 
 /* Call when a session is no longer embryonic: counts a completed handshake, even of a session that
  * is not counted yet. */
-static inline void pressure_prove(struct sy_worker *w, const struct session_table *t,
-                                  uint32_t record)
+static inline void pressure_complete(struct sy_worker *w, const struct session_table *t,
+                                     uint32_t record)
 {
 	const uint32_t completed = 1u << SESSION_ESTABLISHED | 1u << SESSION_FIN_WAIT |
 	                           1u << SESSION_CLOSING | 1u << SESSION_TIME_WAIT;
@@ -55,7 +55,7 @@ static inline void pressure_change(struct sy_worker *w, struct session_table *t,
 		return;
 	pressure_add(w, t, record, after - before);
 	if (!after)
-		pressure_prove(w, t, record);
+		pressure_complete(w, t, record);
 }
 
 /* Call before the session ends. */
@@ -107,7 +107,7 @@ static inline bool pressure_is_by_others(const struct balance_worker *bw, uint32
 
 /* Did the client of a one-way session send repeatedly? The server's answers are not visible. The
  * first second does not count: a flood may send twice. */
-static inline bool pressure_talks(const struct session *s, const struct session_cold *cold)
+static inline bool pressure_is_repeated(const struct session *s, const struct session_cold *cold)
 {
 	return (uint16_t)(s->seen - (uint16_t)cold->created) > 1;
 }

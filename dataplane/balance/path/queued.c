@@ -4,7 +4,7 @@
  *
  *   owner     police_check() marks the packet in burst.queued ─► rewrite ─► queued_send() ──┐
  *                                                                                 event device
- *   consumer  queued_poll() ─► packet_meet(): charges the limits ─► its port ◄──────┘
+ *   consumer  queued_poll() ─► packet_charge(): charges the limits ─► port ◄──────────┘
  */
 #include "queued.h"
 
@@ -25,13 +25,13 @@ static void queued_drop(struct sy_worker *w, const struct event_stage *s, struct
 /* ---- into the device ------------------------------------------------------------------------- */
 
 /* Builds the event of packet i. Returns false if the packet does not go to the device. */
-static bool packet_offer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
-                         const struct event_stage *s, struct rte_event *e)
+static bool packet_to_event(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                            const struct event_stage *s, struct rte_event *e)
 {
 	const struct balance_worker *bw = balance_worker_of(w);
 	if (burst->next[i] == SY_NEXT_TRANSMIT)
 		sy_transmit_prepare(w, burst, i);
-	if (burst->next[i] == SY_NEXT_TRANSMIT) { /* waits for its neighbour */
+	if (burst->next[i] == SY_NEXT_TRANSMIT) { /* its next hop is not resolved */
 		enum sy_drop reason = police_now(w, burst, i);
 		if (reason != SY_DROP_NONE) {
 			server_count_drop(w, queued_of(s, burst->mbuf[i])->server, reason);
@@ -62,7 +62,7 @@ void queued_send(struct sy_worker *w, struct sy_burst *burst, unsigned end)
 	bw->burst.queued &= ~before;
 	const struct event_stage *s = SY_RCU_READ(b->stage);
 	for (; left; left &= left - 1)
-		count += packet_offer(w, burst, (unsigned)__builtin_ctzll(left), s, &e[count]);
+		count += packet_to_event(w, burst, (unsigned)__builtin_ctzll(left), s, &e[count]);
 	if (count == 0)
 		return;
 	unsigned sent = sy_event_send(sy_event_port(s->event, w->id), e, count);
@@ -79,7 +79,8 @@ void sy_event_stage(struct sy_worker *w, struct sy_burst *burst)
 /* ---- out of it ------------------------------------------------------------------------------- */
 
 /* Charges the limits of a dequeued packet. Returns false if it was dropped. */
-static bool packet_meet(struct sy_worker *w, const struct event_stage *s, const struct rte_event *e)
+static bool packet_charge(struct sy_worker *w, const struct event_stage *s,
+                          const struct rte_event *e)
 {
 	struct rte_mbuf *m = (struct rte_mbuf *)(uintptr_t)e->u64;
 	enum sy_drop reason = police_queued(
@@ -121,7 +122,7 @@ static unsigned events_receive(struct sy_worker *w, const struct event_stage *s,
 
 	packets_prefetch(s, e, n);
 	for (unsigned i = 0; i < n; i++) {
-		const bool passes = packet_meet(w, s, &e[i]);
+		const bool passes = packet_charge(w, s, &e[i]);
 		if (ordered && passes)
 			sy_event_pass(&e[i]);
 		else if (ordered)

@@ -30,15 +30,15 @@ static bool state_may_be_open(uint8_t state)
 }
 
 enum reopen reopen_decide(const struct session *s, const struct session_cold *cold,
-                          const struct endpoint *e, uint32_t seq, bool others)
+                          const struct endpoint *e, uint32_t seq, bool has_other)
 {
 	const bool one_way = endpoint_is_one_way(e);
 	if (SY_READ(e->down))
-		return others ? REOPEN_MOVE : REOPEN_WAIT;
+		return has_other ? REOPEN_MOVE : REOPEN_WAIT;
 	switch (s->state) {
 	case SESSION_SYN_SENT:
 		/* A retransmitted SYN whose answer is not visible follows the first one. */
-		if (!others || (one_way && seq == cold->client_first))
+		if (!has_other || (one_way && seq == cold->client_first))
 			return REOPEN_STATE;
 		return REOPEN_MOVE;
 	case SESSION_FIN_WAIT:

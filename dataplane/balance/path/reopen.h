@@ -14,9 +14,9 @@ enum reopen {
 };
 
 /* Decides by the states of the session and its server, which is not eligible. seq: the SYN's, host
- * order; others: another server accepts sessions. */
+ * order; has_other: another server of the service accepts sessions. */
 enum reopen reopen_decide(const struct session *s, const struct session_cold *cold,
-                          const struct endpoint *e, uint32_t seq, bool others);
+                          const struct endpoint *e, uint32_t seq, bool has_other);
 /* Applies the decision to packet i, a client's SYN. Returns false if it was dropped. Otherwise the
  * session has ended (burst->session[i] is SESSION_NONE), or its state decides. */
 bool reopen_syn(struct sy_worker *w, struct sy_burst *burst, unsigned i);

@@ -330,8 +330,8 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 	slow_gather(common.b, burst, &slow);
 	if (SY_LIKELY(slow.all == 0))
 		return;
-	if (SY_UNLIKELY(bw->burst.looked))
-		access_look_continue(w, burst);
+	if (SY_UNLIKELY(bw->burst.lookup_begun))
+		access_lookup_continue(w, burst);
 	slow.begin = locate_burst(w, burst, slow.at_without, slow.without, slow.at_begin);
 	if (SY_UNLIKELY(overload_is_on(bw, burst)) && slow.begin * OVERLOAD_PART >= burst->count)
 		slow.begin = overload_drop_burst(w, burst, slow.at_begin, slow.begin);

@@ -122,7 +122,7 @@ static bool slow_keep(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	if (result == TCP_SERVER_DECIDES) /* the limits are charged again for its retransmission */
 		return true;
 	police_begun(w, i);
-	tcp_state_recheck(s);
+	tcp_state_restart(s);
 	splice_end(t, record, &b->endpoint[s->server]);
 	session_cold_at(t, record)->created = balance_seconds(w) & SESSION_CREATED_MASK;
 	if (!endpoint_is_one_way(&b->endpoint[s->server]))

@@ -281,7 +281,7 @@ static bool syn_ack(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		    (ack & SPLICE_SYN_MASK) != splice->syn_number)
 			return drop(w, burst, i, SY_DROP_BAD_TCP_STATE);
 		splice_end(t, burst->session[i], &b->endpoint[s->server]);
-		tcp_state_recheck(s);
+		tcp_state_restart(s);
 		return true;
 	}
 	sy_tcp_options_read(frame, &burst->view[i], &o);

@@ -96,7 +96,8 @@ static inline uint16_t slice_timeout(const struct slice *slice, const struct ser
 {
 	uint16_t whole = session_timeout(service, s);
 	if (SY_LIKELY(slice->embryonic_left == 256) || !session_state_is_embryonic(s->state) ||
-	    whole <= PRESSURE_SECONDS || (endpoint_is_one_way(e) && pressure_talks(s, cold)) ||
+	    whole <= PRESSURE_SECONDS ||
+	    (endpoint_is_one_way(e) && pressure_is_repeated(s, cold)) ||
 	    pressure_is_by_others(balance_worker_of(slice->w), e->service))
 		return whole;
 	uint16_t left = (uint16_t)(whole * slice->embryonic_left / 256);
@@ -240,8 +241,8 @@ static void sweep_session(struct slice *slice, struct session_table *t, uint32_t
 		forward_path(w, s, SESSION_CLIENT); /* renews the pair record's path */
 }
 
-/* Do peers keep the session from now on, without a packet that changes it? Because it is old
- * enough, or because the client of a one-way service has sent repeatedly. */
+/* Returns true if the session is to be replicated from now on, without a packet that changes it: it
+ * is old enough, or the client of a one-way service has sent repeatedly. */
 static bool sweep_finds_due(const struct slice *slice, const struct session_table *t,
                             uint32_t record)
 {
@@ -256,7 +257,8 @@ static bool sweep_finds_due(const struct slice *slice, const struct session_tabl
 	if (service && service->policy.sync_older_than)
 		return session_age(cold, balance_seconds(slice->w)) >=
 		       service->policy.sync_older_than;
-	return s->state == SESSION_UDP_ONE_WAY && endpoint_is_one_way(e) && pressure_talks(s, cold);
+	return s->state == SESSION_UDP_ONE_WAY && endpoint_is_one_way(e) &&
+	       pressure_is_repeated(s, cold);
 }
 
 static void sweep_visit(void *ctx, struct session_table *t, uint32_t record)

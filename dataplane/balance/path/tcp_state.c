@@ -15,13 +15,13 @@ static enum tcp_result syn_from_client(const struct session *s)
 	case SESSION_RESET_BY_SERVER:
 		return TCP_SERVER_DECIDES;
 	default:
-		/* A retransmission. Otherwise a server whose connection is open challenges it (RFC
-		 * 5961 4), whatever forged resets and FINs came before. */
+		/* Forward it: it is a retransmission, or a server with an open connection answers
+		 * it by a challenge ACK (RFC 5961 4). Forged resets and FINs change neither. */
 		return TCP_FORWARD;
 	}
 }
 
-void tcp_state_recheck(struct session *s)
+void tcp_state_restart(struct session *s)
 {
 	s->state = SESSION_SYN_SENT;
 	s->flags &= (uint8_t) ~(SESSION_CLIENT_FIN | SESSION_SERVER_FIN | SESSION_CLIENT_FIN_ACKED |
@@ -73,9 +73,9 @@ static enum tcp_result state_of_reset(struct session *s, enum session_direction 
 	}
 }
 
-/* Does a packet from this side confirm that the connection is open? After a reset: only from the
- * side in whose name it came. Before the handshake completes: only from the server, otherwise a
- * client alone could create long-lived sessions. */
+/* Returns true if a packet from this side confirms that the connection is open. After a reset, only
+ * a packet from the apparent sender of the reset does. Before the handshake completes, only one
+ * from the server does: otherwise a client alone could create long-lived sessions. */
 static bool state_is_confirmed_by(const struct session *s, enum session_direction from)
 {
 	switch (s->state) {
@@ -151,7 +151,7 @@ static enum tcp_result state_of_syn(struct session *s, struct session_cold *cold
 	if (!answer)
 		return TCP_DROP;
 	if (state_is_new_connection(s, cold, ack))
-		tcp_state_recheck(s);
+		tcp_state_restart(s);
 	if (s->state != SESSION_SYN_SENT && s->state != SESSION_SYN_RECEIVED)
 		return TCP_FORWARD;
 	s->state = SESSION_SYN_RECEIVED;

@@ -8,9 +8,9 @@
 enum tcp_result {
 	TCP_FORWARD,
 	TCP_REOPEN,  /* a SYN under an old tuple: end the session, create a new one */
-	TCP_RESTART, /* likewise, but the server may still have the old connection. If it accepts
-	              new ones, keep the session, so that it gets the SYN: tcp_state_recheck().
-	              Otherwise as REOPEN */
+	TCP_RESTART, /* likewise, but the server may still have the old connection. If the server
+	              accepts new sessions, keep the session and call tcp_state_restart(): then
+	              this server gets the SYN. Otherwise as REOPEN */
 	TCP_SERVER_DECIDES, /* a SYN of a session that may be over: forward it, the server decides.
 	            If the server is down, as REOPEN */
 	TCP_CHALLENGE,      /* forward a reset that may be forged: challenge_send() */
@@ -18,7 +18,8 @@ enum tcp_result {
 };
 
 /* Advances the session's state by a packet (RFC 9293 3.3.2). seq, ack: host order; len: payload
- * bytes; secret: the number that probes acknowledge: a reset that answers a probe has it. */
+ * bytes; secret: the acknowledgement number of probes, which is the sequence number of a reset in
+ * answer to a probe. */
 enum tcp_result tcp_state_advance(struct session *s, struct session_cold *cold,
                                   enum session_direction from, uint8_t flags, uint32_t seq,
                                   uint32_t ack, uint32_t len, uint32_t secret);
@@ -26,8 +27,8 @@ enum tcp_result tcp_state_advance(struct session *s, struct session_cold *cold,
 enum tcp_result tcp_state_one_way(struct session *s, struct session_cold *cold, uint8_t flags,
                                   uint32_t seq, uint32_t len, uint32_t secret);
 /*
- * SYNs and SYN-ACKs of a SNAT session, whose remote is not trusted. pair: the cold half of the pair
- * record, which stores what an answer to the inside host's last SYN acknowledges.
+ * SYNs and SYN-ACKs of a SNAT session: an answer of the remote must acknowledge the inside host's
+ * last SYN. pair: the cold half of the pair record, which stores the expected acknowledgement.
  *
  * Notes a SYN of the inside host with this many bytes of data. An answer may acknowledge them (TCP
  * Fast Open, RFC 7413 4.2.2), even if the SYN was retransmitted without them.
@@ -36,6 +37,6 @@ void tcp_state_note_snat_syn(struct session_cold *pair, uint32_t seq, uint32_t l
 /* Does this SYN-ACK answer the noted SYN? */
 bool tcp_state_is_snat_answer(const struct session_cold *pair, uint32_t ack);
 /* After TCP_RESTART: restarts the session with the same server. */
-void tcp_state_recheck(struct session *s);
+void tcp_state_restart(struct session *s);
 
 #endif

@@ -32,8 +32,8 @@ static enum sy_unavailable setting_of(const struct sy_balance *b, const struct s
 	case SY_DROP_NO_LOCAL_PORT:
 		return service->policy.when_unavailable;
 	case SY_DROP_NO_SESSION:
-		/* While a server is up, another forwarder may have the session. RESETS_UNKNOWN has
-		 * handled it. */
+		/* While a server is up, another forwarder may have the session: stay silent. With
+		 * RESETS_UNKNOWN, slow_refuse_server() has already sent a reset. */
 		return service_has_server(service) || service->policy.resets & RESETS_UNKNOWN
 		               ? SY_UNAVAILABLE_DROP
 		               : service->policy.when_unavailable;
@@ -69,7 +69,7 @@ void unavailable_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	if (setting == SY_UNAVAILABLE_DROP || !sy_view_has_l4(v) ||
 	    (v->proto == SY_PROTO_TCP && v->tcp_flags & SY_TCP_RST))
 		return;
-	/* For other reasons create_check() was called before. */
+	/* For other drop reasons, create_check() has checked the source already. */
 	if ((reason == SY_DROP_NO_SESSION || reason == SY_DROP_NO_SERVICE) &&
 	    create_check_origin(w->app, burst, i) != SY_DROP_NONE)
 		return;

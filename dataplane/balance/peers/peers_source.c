@@ -77,8 +77,8 @@ static bool is_due(const struct service *service, const struct session *s,
 		return s->state != SESSION_OPENING;
 	if (session_age(cold, now) < service->policy.sync_older_than)
 		return false;
-	return begun >> s->state & 1 ||
-	       (service->one_way && s->state == SESSION_UDP_ONE_WAY && pressure_talks(s, cold));
+	return begun >> s->state & 1 || (service->one_way && s->state == SESSION_UDP_ONE_WAY &&
+	                                 pressure_is_repeated(s, cold));
 }
 
 /* Fills *out from the record, and stores the hash of the session's identity. */

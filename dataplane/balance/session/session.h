@@ -299,7 +299,7 @@ uint32_t session_servers(const struct session_store *s);
 	X(LOCAL_GONE, "local-gone", "its local address is no longer configured")                   \
 	X(EXPIRED, "expired", "its timeout passed, the time away included")                        \
 	X(DUPLICATE, "duplicate", "another session has the same tuple")                            \
-	X(NO_ROOM, "no-room", "the tables are smaller now, or the index found no place")
+	X(NO_ROOM, "no-room", "the tables are smaller now, or the index found no free entry")
 
 enum session_result {
 #define X(id, name, help) SESSION_##id,

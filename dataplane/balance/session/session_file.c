@@ -102,12 +102,12 @@ void session_geometry_choose(struct session_geometry *g, uint64_t sessions)
 
 void session_geometry_of(struct session_geometry *g, uint32_t records)
 {
-	uint64_t places =
+	uint64_t locations =
 	        (UINT64_C(2) * records * 100 + INDEX_LOAD_PERCENT - 1) / INDEX_LOAD_PERCENT;
-	uint64_t buckets = (places + SESSION_BUCKET_PLACES - 1) / SESSION_BUCKET_PLACES;
+	uint64_t buckets = (locations + SESSION_BUCKET_ENTRIES - 1) / SESSION_BUCKET_ENTRIES;
 
 	_Static_assert(UINT64_C(2) * SESSION_RECORDS_MAX * 100 / INDEX_LOAD_PERCENT /
-	                                       SESSION_BUCKET_PLACES +
+	                                       SESSION_BUCKET_ENTRIES +
 	                               2 <
 	                       SESSION_INDEX_BUCKETS,
 	               "struct session_index counts the buckets of the largest table");
@@ -115,41 +115,42 @@ void session_geometry_of(struct session_geometry *g, uint32_t records)
 }
 
 /* The layout of a slot's table. */
-static void place_geometry(const struct session_file *f, uint64_t place, struct session_geometry *g)
+static void location_geometry(const struct session_file *f, uint64_t location,
+                              struct session_geometry *g)
 {
-	if (place == 0)
+	if (location == 0)
 		*g = f->slot;
 	else
-		session_geometry_of(g, (uint32_t)(place >> 32));
+		session_geometry_of(g, (uint32_t)(location >> 32));
 }
 
-static struct session_region place_unpack(const struct session_file *f, uint8_t slot,
-                                          uint64_t place)
+static struct session_region location_unpack(const struct session_file *f, uint8_t slot,
+                                             uint64_t location)
 {
 	struct session_geometry g;
 
-	place_geometry(f, place, &g);
-	uint64_t line =
-	        place != 0 ? (uint32_t)place : (SESSION_FILE_FIRST + g.size * slot) / SY_CACHE_LINE;
+	location_geometry(f, location, &g);
+	uint64_t line = location != 0 ? (uint32_t)location
+	                              : (SESSION_FILE_FIRST + g.size * slot) / SY_CACHE_LINE;
 	return (struct session_region){line, g.size / SY_CACHE_LINE, g.records};
 }
 
 static uint64_t slot_place_read(const struct session_file *f, uint8_t slot)
 {
-	return __atomic_load_n(&session_file_places(f)[slot], __ATOMIC_RELAXED);
+	return __atomic_load_n(&session_file_locations(f)[slot], __ATOMIC_RELAXED);
 }
 
-struct session_region session_slot_place(const struct session_file *f, uint8_t slot)
+struct session_region session_slot_location(const struct session_file *f, uint8_t slot)
 {
-	return place_unpack(f, slot, slot_place_read(f, slot));
+	return location_unpack(f, slot, slot_place_read(f, slot));
 }
 
 void session_slot_geometry(const struct session_file *f, uint8_t slot, struct session_geometry *g)
 {
-	place_geometry(f, slot_place_read(f, slot), g);
+	location_geometry(f, slot_place_read(f, slot), g);
 }
 
-struct session_region session_dictionary_place(const struct session_file *f)
+struct session_region session_dictionary_location(const struct session_file *f)
 {
 	const uint64_t line = f->servers_at / SY_CACHE_LINE;
 
@@ -167,19 +168,19 @@ void session_regions_sort(struct session_region r[], unsigned count)
 	qsort(r, count, sizeof(*r), region_compare);
 }
 
-bool session_places_are_possible(const struct session_file *f, const uint64_t places[SY_SLOTS],
-                                 uint64_t size)
+bool session_locations_are_possible(const struct session_file *f,
+                                    const uint64_t locations[SY_SLOTS], uint64_t size)
 {
 	struct session_region r[SY_SLOTS + 1];
 
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
-		uint64_t records = places[slot] >> 32;
-		if (places[slot] != 0 && (records == 0 || records > SESSION_RECORDS_MAX ||
-		                          records % SESSION_RECORDS_STEP != 0))
+		uint64_t records = locations[slot] >> 32;
+		if (locations[slot] != 0 && (records == 0 || records > SESSION_RECORDS_MAX ||
+		                             records % SESSION_RECORDS_STEP != 0))
 			return false;
-		r[slot] = place_unpack(f, (uint8_t)slot, places[slot]);
+		r[slot] = location_unpack(f, (uint8_t)slot, locations[slot]);
 	}
-	r[SY_SLOTS] = session_dictionary_place(f);
+	r[SY_SLOTS] = session_dictionary_location(f);
 	session_regions_sort(r, SY_ARRAY_LEN(r));
 	uint64_t end = SESSION_FILE_FIRST / SY_CACHE_LINE;
 	for (unsigned i = 0; i < SY_ARRAY_LEN(r); i++) {

@@ -2,7 +2,7 @@
 /*
  * The session file as bytes, and what the parts of the store share: private to session_*.c.
  *
- *   file  │ header │ places │ slot states │ slot 0 │ slot 1 │ … │ server names │ local names │
+ *   file  │ header │ locations │ slot states │ slot 0 │ slot 1 │ … │ server names │ local names │
  *         │ (to a page boundary) │ slots that have grown │
  *   slot  │ port cursors │ index: buckets │ hot halves │ cold halves │
  *
@@ -21,11 +21,11 @@
 /* An older version that is read as well: a file of version 8 without a secret and without spliced
  * sessions. The header's check covers this number in files of either version, so that a single
  * store converts one into the other. */
-#define SESSION_FILE_READS  7
-#define SESSION_FILE_SECRET 1024 /* where the secret is */
-#define SESSION_FILE_PLACES 2048 /* start of the slots' locations */
-#define SESSION_FILE_STATES 4096 /* where the slot states begin */
-#define SESSION_FILE_FIRST  8192 /* where slot 0 begins */
+#define SESSION_FILE_READS     7
+#define SESSION_FILE_SECRET    1024 /* where the secret is */
+#define SESSION_FILE_LOCATIONS 2048 /* start of the slots' locations */
+#define SESSION_FILE_STATES    4096 /* where the slot states begin */
+#define SESSION_FILE_FIRST     8192 /* where slot 0 begins */
 
 #define SESSION_FILE_MAX (UINT64_C(1) << 38) /* bytes: 2^32 cache lines */
 
@@ -77,7 +77,8 @@ struct session_secret {
 	uint64_t check; /* stored last; wrong: there is no secret */
 };
 _Static_assert(sizeof(struct session_file) <= SESSION_FILE_SECRET &&
-                       SESSION_FILE_SECRET + sizeof(struct session_secret) <= SESSION_FILE_PLACES,
+                       SESSION_FILE_SECRET + sizeof(struct session_secret) <=
+                               SESSION_FILE_LOCATIONS,
                "the secret fits between header and places");
 
 static inline struct session_secret *session_file_secret(const struct session_file *f)
@@ -87,15 +88,15 @@ static inline struct session_secret *session_file_secret(const struct session_fi
 
 /* The location of a grown slot's table: first cache line in the lower 32 bits, number of records in
  * the upper. 0: the location from the header. One store, after the region's content. */
-static inline uint64_t *session_file_places(const struct session_file *f)
+static inline uint64_t *session_file_locations(const struct session_file *f)
 {
-	return (uint64_t *)((uintptr_t)f + SESSION_FILE_PLACES);
+	return (uint64_t *)((uintptr_t)f + SESSION_FILE_LOCATIONS);
 }
-_Static_assert(sizeof(struct session_file) <= SESSION_FILE_PLACES &&
-                       SESSION_FILE_PLACES + SY_SLOTS * sizeof(uint64_t) <= SESSION_FILE_STATES,
+_Static_assert(sizeof(struct session_file) <= SESSION_FILE_LOCATIONS &&
+                       SESSION_FILE_LOCATIONS + SY_SLOTS * sizeof(uint64_t) <= SESSION_FILE_STATES,
                "places fit behind the header");
 
-static inline uint64_t session_place_pack(const struct session_region *r)
+static inline uint64_t session_location_pack(const struct session_region *r)
 {
 	return r->line | (uint64_t)r->records << 32;
 }
@@ -123,16 +124,16 @@ void session_geometry_init(struct session_geometry *g, uint32_t records, uint32_
 void session_geometry_choose(struct session_geometry *g, uint64_t sessions);
 /* The same for one slot with this many records. */
 void session_geometry_of(struct session_geometry *g, uint32_t records);
-/* The place and the layout of a slot's table. */
-struct session_region session_slot_place(const struct session_file *f, uint8_t slot);
+/* The location and the layout of a slot's table. */
+struct session_region session_slot_location(const struct session_file *f, uint8_t slot);
 void session_slot_geometry(const struct session_file *f, uint8_t slot, struct session_geometry *g);
 /* Location of the id dictionary: between the initial tables and the grown ones. */
-struct session_region session_dictionary_place(const struct session_file *f);
+struct session_region session_dictionary_location(const struct session_file *f);
 /* Sorts by start. */
 void session_regions_sort(struct session_region r[], unsigned count);
 /* Are all locations within a file of this size, without overlaps? */
-bool session_places_are_possible(const struct session_file *f, const uint64_t places[SY_SLOTS],
-                                 uint64_t size);
+bool session_locations_are_possible(const struct session_file *f,
+                                    const uint64_t locations[SY_SLOTS], uint64_t size);
 
 /* Sets all sizes and offsets from a slot's geometry and the number of servers; file_size is the
  * number of bytes used. */
@@ -210,7 +211,7 @@ void session_table_init(struct session_table *t, struct session_index *index, ui
 void session_table_list_free(struct session_table *t);
 static inline void *session_slot_region(const struct session_file *f, uint8_t slot)
 {
-	return (uint8_t *)(uintptr_t)f + session_slot_place(f, slot).line * SY_CACHE_LINE;
+	return (uint8_t *)(uintptr_t)f + session_slot_location(f, slot).line * SY_CACHE_LINE;
 }
 /* Sets the desired size and the growth limit, from the options and the file at s->path
  * (session_known.c). */

@@ -25,10 +25,10 @@ static unsigned regions_used(const struct session_store *s, struct session_regio
 	unsigned n = 0;
 
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
-		out[n++] = session_slot_place(s->now.file, (uint8_t)slot);
+		out[n++] = session_slot_location(s->now.file, (uint8_t)slot);
 	for (unsigned i = 0; i < s->left_count; i++)
 		out[n++] = s->left[i];
-	out[n++] = session_dictionary_place(s->now.file);
+	out[n++] = session_dictionary_location(s->now.file);
 	session_regions_sort(out, n);
 	return n;
 }
@@ -133,11 +133,11 @@ bool session_grow_enter(struct session_growth *g, uint32_t record, uint64_t clie
 void session_grow_finish(struct session_store *s, struct session_growth *g)
 {
 	struct session_table *t = &s->tables[g->table.slot];
-	struct session_region before = session_slot_place(s->now.file, t->slot);
+	struct session_region before = session_slot_location(s->now.file, t->slot);
 
 	/* the larger table is complete before the file points to it */
-	__atomic_store_n(&session_file_places(s->now.file)[t->slot], session_place_pack(&g->region),
-	                 __ATOMIC_RELEASE);
+	__atomic_store_n(&session_file_locations(s->now.file)[t->slot],
+	                 session_location_pack(&g->region), __ATOMIC_RELEASE);
 	*t = g->table;
 	t->index = &s->index[t->slot];
 	session_index_set(t->index, session_buckets(&g->index), session_bucket_count(&g->index),

@@ -6,7 +6,7 @@
  *           │ tag × 10 (2 bytes)   │ absent │ guests │ entry × 10 (4 bytes)               │
  *   entry   │ record number (31 bits) │ direction (1 bit) │
  *
- * A tag of 0 marks an empty place. An entry lies in one of two buckets. Each of the two follows
+ * A tag of 0 marks an empty entry. An entry lies in one of two buckets. Each of the two follows
  * from the other and the tag, so an entry can be moved without knowing its hash. `absent` counts
  * the entries whose first bucket is this one but which lie in their other bucket. While it is 0,
  * which is usual unless the table is rather full, a look-up need not read the other bucket.
@@ -18,13 +18,13 @@
 #include <emmintrin.h>
 #endif
 
-#define SESSION_BUCKET_PLACES 10
+#define SESSION_BUCKET_ENTRIES 10
 
 struct session_bucket {
-	uint16_t tags[SESSION_BUCKET_PLACES];
+	uint16_t tags[SESSION_BUCKET_ENTRIES];
 	uint16_t absent; /* entries whose first bucket this is, but which lie in their other one */
-	uint16_t guests; /* one bit per place: its entry has another first bucket */
-	uint32_t entries[SESSION_BUCKET_PLACES];
+	uint16_t guests; /* one bit per entry: it has another first bucket */
+	uint32_t entries[SESSION_BUCKET_ENTRIES];
 } __attribute__((aligned(SY_CACHE_LINE)));
 _Static_assert(sizeof(struct session_bucket) == SY_CACHE_LINE, "a look-up costs one line");
 
@@ -33,13 +33,13 @@ _Static_assert(sizeof(struct session_bucket) == SY_CACHE_LINE, "a look-up costs 
  * all slots are one array of 4 KB, apart from the tables' other fields, so that it stays in the L1
  * cache. Addresses have 48 bits: the kernel maps higher ones only on request.
  *
- * place │ cache line of the first bucket (42 bits: its address / 64) │ buckets (22 bits) │
+ * location │ cache line of the first bucket (42 bits: its address / 64) │ buckets (22 bits) │
  *
- * Writer: the slot's worker when its table grows, `hot` first. Readers: any worker, `place` first:
- * an entry of the smaller table is valid in the larger one too.
+ * Writer: the slot's worker when its table grows, `hot` first. Readers: any worker, `location`
+ * first: an entry of the smaller table is valid in the larger one too.
  */
 struct session_index {
-	uint64_t place;
+	uint64_t location;
 	struct session *hot;
 };
 #define SESSION_INDEX_LINE_BITS 42
@@ -72,16 +72,16 @@ _Static_assert(sizeof(struct session_table) == 2 * SY_CACHE_LINE, "tables share 
 static inline __attribute__((always_inline)) struct session_bucket *
 session_buckets(const struct session_index *x)
 {
-	uint64_t line =
-	        x->place << (64 -
-	                     SESSION_INDEX_LINE_BITS); /* the shift drops the bits of the count */
+	uint64_t line = x->location
+	                << (64 -
+	                    SESSION_INDEX_LINE_BITS); /* the shift drops the bits of the count */
 	return (struct session_bucket *)(line >> (64 - SESSION_INDEX_LINE_BITS - 6));
 }
 
 static inline __attribute__((always_inline)) uint32_t
 session_bucket_count(const struct session_index *x)
 {
-	return (uint32_t)(x->place >> SESSION_INDEX_LINE_BITS);
+	return (uint32_t)(x->location >> SESSION_INDEX_LINE_BITS);
 }
 
 /* The index of a slot of any worker. A worker reads those of its own slots directly: no other
@@ -89,8 +89,8 @@ session_bucket_count(const struct session_index *x)
 static inline __attribute__((always_inline)) struct session_index
 session_index_of_any(const struct session_index *x)
 {
-	uint64_t place = __atomic_load_n(&x->place, __ATOMIC_ACQUIRE);
-	return (struct session_index){place, x->hot};
+	uint64_t location = __atomic_load_n(&x->location, __ATOMIC_ACQUIRE);
+	return (struct session_index){location, x->hot};
 }
 
 /* Publishes the location of a slot's table. count is below SESSION_INDEX_BUCKETS. */
@@ -99,7 +99,7 @@ static inline void session_index_set(struct session_index *x, const struct sessi
 {
 	uint64_t line = (uintptr_t)buckets / SY_CACHE_LINE;
 	__atomic_store_n(&x->hot, hot, __ATOMIC_RELEASE);
-	__atomic_store_n(&x->place, line | (uint64_t)count << SESSION_INDEX_LINE_BITS,
+	__atomic_store_n(&x->location, line | (uint64_t)count << SESSION_INDEX_LINE_BITS,
 	                 __ATOMIC_RELEASE);
 }
 
@@ -136,7 +136,7 @@ static inline uint32_t session_bucket_other(const struct session_index *x, uint3
 static inline uint32_t session_bucket_match_portable(const struct session_bucket *b, uint16_t tag)
 {
 	uint32_t mask = 0;
-	for (unsigned i = 0; i < SESSION_BUCKET_PLACES; i++)
+	for (unsigned i = 0; i < SESSION_BUCKET_ENTRIES; i++)
 		mask |= (uint32_t)(b->tags[i] == tag) << i;
 	return mask;
 }
@@ -149,7 +149,7 @@ static inline uint32_t session_bucket_match(const struct session_bucket *b, uint
 	__m128i low = _mm_cmpeq_epi16(_mm_load_si128((const __m128i *)tags), wanted);
 	__m128i high = _mm_cmpeq_epi16(_mm_loadl_epi64((const __m128i *)(tags + 16)), wanted);
 	return (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(low, high)) &
-	       ((1u << SESSION_BUCKET_PLACES) - 1);
+	       ((1u << SESSION_BUCKET_ENTRIES) - 1);
 #else
 	return session_bucket_match_portable(b, tag);
 #endif

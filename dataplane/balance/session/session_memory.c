@@ -54,9 +54,9 @@ static int map_anonymous(struct session_map *m, struct sy_error *err)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	m->length = round_up(m->length, page);
-	void *place = area_reserve(m, page);
-	void *memory = mmap(place, m->length, PROT_READ | PROT_WRITE,
-	                    MAP_PRIVATE | MAP_ANONYMOUS | (place ? MAP_FIXED : 0), -1, 0);
+	void *address = area_reserve(m, page);
+	void *memory = mmap(address, m->length, PROT_READ | PROT_WRITE,
+	                    MAP_PRIVATE | MAP_ANONYMOUS | (address ? MAP_FIXED : 0), -1, 0);
 	if (memory == MAP_FAILED) {
 		int code = errno;
 		area_drop(m);
@@ -143,9 +143,9 @@ int session_map_memory(struct session_map *m, const char *path, uint64_t length,
 	else if ((uint64_t)st.st_size != m->length)
 		rc = ftruncate(m->fd, (off_t)m->length);
 	if (rc == 0) {
-		void *place = area_reserve(m, page);
-		memory = mmap(place, m->length, PROT_READ | PROT_WRITE,
-		              MAP_SHARED | (place ? MAP_FIXED : 0) | (huge ? MAP_POPULATE : 0),
+		void *address = area_reserve(m, page);
+		memory = mmap(address, m->length, PROT_READ | PROT_WRITE,
+		              MAP_SHARED | (address ? MAP_FIXED : 0) | (huge ? MAP_POPULATE : 0),
 		              m->fd, 0);
 	}
 	rc = errno;

@@ -34,12 +34,13 @@ static int next_keep_growth(struct session_store *s, struct session_map *next, c
 	uint64_t line = next->file->file_size / SY_CACHE_LINE;
 
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
-		struct session_region r = session_slot_place(s->now.file, (uint8_t)slot);
-		if (session_file_places(s->now.file)[slot] == 0 || r.records <= s->wanted.records)
+		struct session_region r = session_slot_location(s->now.file, (uint8_t)slot);
+		if (session_file_locations(s->now.file)[slot] == 0 ||
+		    r.records <= s->wanted.records)
 			continue;
 		r.line = line;
 		line += r.lines;
-		session_file_places(next->file)[slot] = session_place_pack(&r);
+		session_file_locations(next->file)[slot] = session_location_pack(&r);
 	}
 	return line * SY_CACHE_LINE > next->length
 	               ? session_map_extend(next, path, line * SY_CACHE_LINE, err)

@@ -74,12 +74,12 @@ int session_file_open(const char *path, int flags, struct sy_error *err)
 static enum session_file_state header_examine(struct session_store *s, int fd,
                                               const struct session_file *header, uint64_t size)
 {
-	uint64_t places[SY_SLOTS] = {0};
+	uint64_t locations[SY_SLOTS] = {0};
 	enum session_file_state state =
 	        session_file_examine(header, size, s->boot, s->owner, s->reason);
 	if (state == SESSION_FILE_USABLE &&
-	    (pread(fd, places, sizeof(places), SESSION_FILE_PLACES) != sizeof(places) ||
-	     !session_places_are_possible(header, places, size))) {
+	    (pread(fd, locations, sizeof(locations), SESSION_FILE_LOCATIONS) != sizeof(locations) ||
+	     !session_locations_are_possible(header, locations, size))) {
 		snprintf(s->reason, sizeof(s->reason), "its slots lie where they cannot");
 		return SESSION_FILE_REFUSED;
 	}
@@ -192,9 +192,9 @@ void session_store_tables(struct session_store *s)
 static void store_scatter_cursors(struct session_store *s, uint8_t slot)
 {
 	for (uint32_t i = 0; i < SESSION_PORT_CURSORS; i++) {
-		const struct sy_tuple place = {.sport = slot, .proto = i};
+		const struct sy_tuple location = {.sport = slot, .proto = i};
 		*session_port_cursor(&s->tables[slot], i) =
-		        (uint16_t)(sy_hash_tuple(session_store_key(s), &place) % SY_SLOT_PORTS);
+		        (uint16_t)(sy_hash_tuple(session_store_key(s), &location) % SY_SLOT_PORTS);
 	}
 }
 

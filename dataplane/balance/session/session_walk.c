@@ -11,8 +11,8 @@ struct node {
 };
 
 /* Writes an entry. home: its first bucket. */
-static void place_set(const struct session_index *x, struct session_place p, uint16_t tag,
-                      uint32_t entry, uint32_t home)
+static void position_set(const struct session_index *x, struct session_position p, uint16_t tag,
+                         uint32_t entry, uint32_t home)
 {
 	struct session_bucket *b = &session_buckets(x)[p.bucket];
 
@@ -25,7 +25,7 @@ static void place_set(const struct session_index *x, struct session_place p, uin
 }
 
 /* Returns the first bucket of the entry at this position. */
-static uint32_t place_home(const struct session_index *x, struct session_place p)
+static uint32_t place_home(const struct session_index *x, struct session_position p)
 {
 	const struct session_bucket *b = &session_buckets(x)[p.bucket];
 
@@ -34,7 +34,7 @@ static uint32_t place_home(const struct session_index *x, struct session_place p
 	               : p.bucket;
 }
 
-static void place_clear(const struct session_index *x, struct session_place p)
+static void position_clear(const struct session_index *x, struct session_position p)
 {
 	struct session_bucket *b = &session_buckets(x)[p.bucket];
 	uint32_t home = place_home(x, p);
@@ -47,15 +47,15 @@ static void place_clear(const struct session_index *x, struct session_place p)
 	b->entries[p.index] = 0;
 }
 
-static void place_move(const struct session_index *x, struct session_place from,
-                       struct session_place to)
+static void position_move(const struct session_index *x, struct session_position from,
+                          struct session_position to)
 {
 	const struct session_bucket *b = &session_buckets(x)[from.bucket];
 	uint16_t tag = b->tags[from.index];
 	uint32_t entry = b->entries[from.index], home = place_home(x, from);
 
-	place_clear(x, from);
-	place_set(x, to, tag, entry, home);
+	position_clear(x, from);
+	position_set(x, to, tag, entry, home);
 }
 
 static uint32_t bucket_empty(const struct session_index *x, uint32_t bucket)
@@ -71,10 +71,11 @@ static void walk_trace(const struct node *queue, uint32_t at, uint32_t empty,
 	uint32_t i = queue[at].depth;
 
 	walk->length = i + 1;
-	walk->place[i] = (struct session_place){queue[at].bucket, (uint32_t)__builtin_ctz(empty)};
+	walk->position[i] =
+	        (struct session_position){queue[at].bucket, (uint32_t)__builtin_ctz(empty)};
 	for (; i > 0; at = queue[at].parent)
-		walk->place[--i] =
-		        (struct session_place){queue[queue[at].parent].bucket, queue[at].index};
+		walk->position[--i] =
+		        (struct session_position){queue[queue[at].parent].bucket, queue[at].index};
 }
 
 /*
@@ -97,7 +98,7 @@ static bool walk_search(const struct session_index *x, uint32_t first, uint32_t 
 			walk_trace(queue, at, empty, walk);
 			return true;
 		}
-		for (uint8_t i = 0; i < SESSION_BUCKET_PLACES && queued < SESSION_WALK_BUCKETS;
+		for (uint8_t i = 0; i < SESSION_BUCKET_ENTRIES && queued < SESSION_WALK_BUCKETS;
 		     i++) {
 			uint32_t next = session_bucket_other(x, n->bucket,
 			                                     session_buckets(x)[n->bucket].tags[i]);
@@ -120,23 +121,24 @@ bool session_walk_insert(const struct session_index *x, uint64_t hash, uint32_t 
 	uint32_t empty = bucket_empty(x, first);
 	if (empty != 0) {
 		walk->length = 1;
-		walk->place[0] = (struct session_place){first, (uint32_t)__builtin_ctz(empty)};
-		place_set(x, walk->place[0], tag, entry, first);
+		walk->position[0] =
+		        (struct session_position){first, (uint32_t)__builtin_ctz(empty)};
+		position_set(x, walk->position[0], tag, entry, first);
 		return true;
 	}
 	if (!walk_search(x, first, session_bucket_other(x, first, tag), walk))
 		return false;
 	for (uint32_t i = walk->length - 1; i > 0; i--)
-		place_move(x, walk->place[i - 1], walk->place[i]);
-	place_set(x, walk->place[0], tag, entry, first);
+		position_move(x, walk->position[i - 1], walk->position[i]);
+	position_set(x, walk->position[0], tag, entry, first);
 	return true;
 }
 
 void session_walk_undo(const struct session_index *x, const struct session_walk *walk)
 {
-	place_clear(x, walk->place[0]);
+	position_clear(x, walk->position[0]);
 	for (uint32_t i = 1; i < walk->length; i++)
-		place_move(x, walk->place[i], walk->place[i - 1]);
+		position_move(x, walk->position[i], walk->position[i - 1]);
 }
 
 bool session_walk_enter(const struct session_index *x, uint32_t record, uint64_t client_hash,
@@ -164,7 +166,7 @@ void session_walk_remove(const struct session_index *x, uint64_t hash, uint32_t 
 		for (; mask != 0; mask &= mask - 1) {
 			uint32_t index = (uint32_t)__builtin_ctz(mask);
 			if (b->entries[index] == entry) {
-				place_clear(x, (struct session_place){bucket, index});
+				position_clear(x, (struct session_position){bucket, index});
 				return;
 			}
 		}

@@ -10,17 +10,17 @@
 #define SESSION_WALK_BUCKETS 512
 #define SESSION_WALK_MOVES   3
 
-/* The positions that an insertion changed: each entry at place[i] moved to place[i + 1], and the
- * new entry is at place[0]. */
+/* The positions that an insertion changed: each entry at position[i] moved to position[i + 1], and
+ * the new entry is at position[0]. */
 struct session_walk {
-	uint32_t length; /* of place[], at least 1 */
-	struct session_place {
+	uint32_t length; /* of position[], at least 1 */
+	struct session_position {
 		uint32_t bucket, index;
-	} place[SESSION_WALK_MOVES + 1];
+	} position[SESSION_WALK_MOVES + 1];
 };
 
 /* Inserts `entry` under a hash, moving other entries to their second buckets if needed. Returns
- * false, with nothing changed, if it finds no path to an empty place. */
+ * false, with nothing changed, if it finds no path to an empty entry. */
 bool session_walk_insert(const struct session_index *x, uint64_t hash, uint32_t entry,
                          struct session_walk *walk);
 

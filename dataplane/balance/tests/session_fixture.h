@@ -95,10 +95,10 @@ static inline uint32_t index_used(const struct session_table *t)
 	for (uint32_t i = 0; i < session_bucket_count(t->index); i++) {
 		const struct session_bucket *b = &session_buckets(t->index)[i];
 		uint32_t empty = session_bucket_match(b, 0);
-		assert_int_equal(b->guests & (empty | ~0u << SESSION_BUCKET_PLACES), 0);
+		assert_int_equal(b->guests & (empty | ~0u << SESSION_BUCKET_ENTRIES), 0);
 		for (uint32_t guests = b->guests; guests != 0; guests &= guests - 1)
 			absent[session_bucket_other(t->index, i, b->tags[__builtin_ctz(guests)])]++;
-		used += SESSION_BUCKET_PLACES - (uint32_t)__builtin_popcount(empty);
+		used += SESSION_BUCKET_ENTRIES - (uint32_t)__builtin_popcount(empty);
 	}
 	for (uint32_t i = 0; i < session_bucket_count(t->index); i++)
 		assert_int_equal(session_buckets(t->index)[i].absent, absent[i]);

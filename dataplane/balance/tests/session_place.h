@@ -42,7 +42,7 @@ static inline int place_make(void **state)
 	return !folder_make(place, folder_large());
 }
 
-static inline int place_clear(void **state)
+static inline int position_clear(void **state)
 {
 	place_remove("");
 	place_remove(".refused");
@@ -53,7 +53,7 @@ static inline int place_clear(void **state)
 
 static inline int place_unmake(void **state)
 {
-	place_clear(state);
+	position_clear(state);
 	return rmdir(place); /* fails if a test left something else behind */
 }
 

@@ -240,8 +240,8 @@ static void check_hosts_pass(const struct address_ranges *t, const struct sy_pre
                              uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		const struct address_look look = address_look_begin(t, &p[i].addr);
-		assert_true(address_look_passes(&look));
+		const struct address_lookup lookup = address_lookup_begin(t, &p[i].addr);
+		assert_true(address_lookup_passes(&lookup));
 	}
 }
 
@@ -265,8 +265,8 @@ static unsigned filter_passes(const struct address_ranges *t, const char *from, 
 			const uint8_t mask = (uint8_t)(0x80 >> bit % 8);
 			a.b[bit / 8] = (a.b[bit / 8] & (uint8_t)~mask) | (net.b[bit / 8] & mask);
 		}
-		const struct address_look look = address_look_begin(t, &a);
-		pass += address_look_passes(&look);
+		const struct address_lookup lookup = address_lookup_begin(t, &a);
+		pass += address_lookup_passes(&lookup);
 	}
 	return pass;
 }

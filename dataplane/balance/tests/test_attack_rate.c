@@ -23,7 +23,7 @@ static struct told pass(struct attack_rate *r, uint64_t *count, uint64_t rate, u
 	for (unsigned i = 0; i < seconds; i++) {
 		uint64_t seen;
 		*count += rate;
-		told.last = attack_rate_look(r, *count, SECOND, &seen);
+		told.last = attack_rate_update(r, *count, SECOND, &seen);
 		assert_int_equal(seen, rate);
 		told.begins += told.last == ATTACK_BEGINS;
 		told.ends += told.last == ATTACK_ENDS;
@@ -98,9 +98,9 @@ static void test_a_counter_that_fell_begins_anew(void **state)
 	uint64_t count = 1000000, rate;
 	(void)state;
 	pass(&r, &count, 10, 60);
-	assert_int_equal(attack_rate_look(&r, 50, SECOND, &rate), ATTACK_NONE);
+	assert_int_equal(attack_rate_update(&r, 50, SECOND, &rate), ATTACK_NONE);
 	assert_int_equal(rate, 0);
-	assert_int_equal(attack_rate_look(&r, 60, SECOND, &rate), ATTACK_NONE);
+	assert_int_equal(attack_rate_update(&r, 60, SECOND, &rate), ATTACK_NONE);
 	assert_int_equal(rate, 10);
 }
 

@@ -111,7 +111,7 @@ static void all_slots_grow(void **state)
 	flow_open(f, &flow, 0, port_of(1));
 	uint64_t bytes = 0;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
-		bytes += session_slot_place(inspect_store(f->harness.b)->now.file, (uint8_t)slot)
+		bytes += session_slot_location(inspect_store(f->harness.b)->now.file, (uint8_t)slot)
 		                 .lines *
 		         SY_CACHE_LINE;
 	assert_true(session_store_mapped(inspect_store(f->harness.b)) < 3 * bytes + (8 << 20));

@@ -412,7 +412,7 @@ static void results_have_names(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_teardown(name, place_clear)
+#define TEST(name) cmocka_unit_test_teardown(name, position_clear)
 	const struct CMUnitTest tests[] = {
 	        TEST(random_damage_ends_what_it_hits),
 	        TEST(a_crash_while_adopting_costs_nothing),

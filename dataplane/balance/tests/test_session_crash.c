@@ -181,7 +181,7 @@ static void a_kill_ends_at_most_what_was_under_way(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test_teardown(a_kill_ends_at_most_what_was_under_way, place_clear),
+	        cmocka_unit_test_teardown(a_kill_ends_at_most_what_was_under_way, position_clear),
 	};
 	return cmocka_run_group_tests(tests, place_make, place_unmake);
 }

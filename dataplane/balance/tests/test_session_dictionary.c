@@ -91,8 +91,8 @@ static void torn_names_mean_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test_teardown(names_outlive_their_process, place_clear),
-	        cmocka_unit_test_teardown(torn_names_mean_nothing, place_clear),
+	        cmocka_unit_test_teardown(names_outlive_their_process, position_clear),
+	        cmocka_unit_test_teardown(torn_names_mean_nothing, position_clear),
 	};
 	return cmocka_run_group_tests(tests, place_make, place_unmake);
 }

@@ -350,7 +350,7 @@ static void an_older_version_stays_until_the_start(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_teardown(name, place_clear)
+#define TEST(name) cmocka_unit_test_teardown(name, position_clear)
 	const struct CMUnitTest tests[] = {
 	        TEST(a_crash_is_found),
 	        TEST(a_clean_stop_is_found_once),

@@ -9,10 +9,10 @@ static void match_agrees_with_portable(void **state)
 
 	for (unsigned round = 0; round < 20000; round++) {
 		uint16_t tag = (uint16_t)(random_next(&seed) % 5);
-		for (unsigned i = 0; i < SESSION_BUCKET_PLACES; i++)
+		for (unsigned i = 0; i < SESSION_BUCKET_ENTRIES; i++)
 			b.tags[i] = (uint16_t)(random_next(&seed) % 5);
 		b.absent = b.guests = tag; /* must never count as an entry */
-		for (unsigned i = 0; i < SESSION_BUCKET_PLACES; i++)
+		for (unsigned i = 0; i < SESSION_BUCKET_ENTRIES; i++)
 			b.entries[i] = (uint32_t)tag << 16 | tag;
 		assert_int_equal(session_bucket_match(&b, tag),
 		                 session_bucket_match_portable(&b, tag));
@@ -146,7 +146,7 @@ static void failure_changes_nothing(void **state)
 			second_failed +=
 			        table.live < table.capacity &&
 			        index_used(&f.table) <
-			                SESSION_BUCKET_PLACES * session_bucket_count(table.index);
+			                SESSION_BUCKET_ENTRIES * session_bucket_count(table.index);
 		}
 		free(before);
 		fixture_close(&f);
@@ -174,7 +174,7 @@ static void fills_to_the_promised_load(void **state)
 			live++;
 		}
 		assert_true(live == g.records ||
-		            2.0 * live >= 0.97 * SESSION_BUCKET_PLACES * g.buckets);
+		            2.0 * live >= 0.97 * SESSION_BUCKET_ENTRIES * g.buckets);
 		fixture_close(&f);
 	}
 }

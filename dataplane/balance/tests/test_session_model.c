@@ -54,7 +54,7 @@ static void model_insert(struct model *m, uint8_t *snapshot)
 		if (m->hash_mask == UINT64_MAX && m->f.geometry.buckets >= 64)
 			assert_true(m->count == m->f.geometry.records ||
 			            index_used(&m->f.table) >=
-			                    0.95 * SESSION_BUCKET_PLACES * m->f.geometry.buckets);
+			                    0.95 * SESSION_BUCKET_ENTRIES * m->f.geometry.buckets);
 		return;
 	}
 	assert_true(record < m->f.geometry.records);

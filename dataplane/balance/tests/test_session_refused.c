@@ -399,16 +399,16 @@ static void places_are_looked_at(void **state)
 		        records | (size / SY_CACHE_LINE - 4),         /* beyond the end */
 		        1 << 20,                                      /* of nothing */
 		};
-		session_file_places(f)[9] = wrong[n];
+		session_file_locations(f)[9] = wrong[n];
 		refused(bytes, size, "its slots lie where they cannot");
 		free(bytes);
-		place_clear(state);
+		position_clear(state);
 	}
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_teardown(name, place_clear)
+#define TEST(name) cmocka_unit_test_teardown(name, position_clear)
 	const struct CMUnitTest tests[] = {
 	        TEST(headers_are_refused_by_name),
 	        TEST(files_of_others_are_refused),

@@ -159,7 +159,7 @@ static void without_memory_the_old_size_goes_on(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_teardown(name, place_clear)
+#define TEST(name) cmocka_unit_test_teardown(name, position_clear)
 	const struct CMUnitTest tests[] = {
 	        TEST(larger_tables_take_all),
 	        TEST(smaller_tables_take_what_fits),

@@ -200,7 +200,7 @@ static void test_again(void **state)
 	                             SESSION_CLIENT_FIN_ACKED | SESSION_SERVER_FIN_ACKED |
 	                             SESSION_SERVER_FIRST,
 	                    .server = 77};
-	tcp_state_recheck(&s);
+	tcp_state_restart(&s);
 	assert_int_equal(s.state, SESSION_SYN_SENT);
 	assert_int_equal(s.flags, 0);
 	assert_int_equal(s.server, 77);

@@ -10,7 +10,7 @@
 #include "watch.h"
 
 #define SECOND   UINT64_C(1000000000)
-#define LOOKS    4 /* a second */
+#define SAMPLES  4 /* a second */
 #define CAPACITY 1000000u
 
 /* What happens in each second. */
@@ -29,21 +29,21 @@ struct service_seen {
 static struct service_seen service_begin(void)
 {
 	struct service_seen v = {.now_ns = SECOND, .capacity = CAPACITY, .workers = 1};
-	const struct watch_look look = {v.now_ns, SECOND, CAPACITY, 1};
-	assert_int_equal(watch_switch_look(&v.s, &v.counts, &look), WATCH_STAYS);
+	const struct watch_sample sample = {v.now_ns, SECOND, CAPACITY, 1};
+	assert_int_equal(watch_switch_update(&v.s, &v.counts, &sample), WATCH_STAYS);
 	return v;
 }
 
-static bool look_once(struct service_seen *v, const struct traffic_kind *t)
+static bool sample_once(struct service_seen *v, const struct traffic_kind *t)
 {
-	v->now_ns += SECOND / LOOKS;
-	v->counts.begun += t->begun / LOOKS;
-	v->counts.established += t->established / LOOKS;
-	v->counts.answered += t->answered / LOOKS;
-	v->counts.returned += t->returned / LOOKS;
+	v->now_ns += SECOND / SAMPLES;
+	v->counts.begun += t->begun / SAMPLES;
+	v->counts.established += t->established / SAMPLES;
+	v->counts.answered += t->answered / SAMPLES;
+	v->counts.returned += t->returned / SAMPLES;
 	v->counts.half_open = t->half_open;
-	const struct watch_look look = {v->now_ns, SECOND / LOOKS, v->capacity, v->workers};
-	enum watch_change change = watch_switch_look(&v->s, &v->counts, &look);
+	const struct watch_sample sample = {v->now_ns, SECOND / SAMPLES, v->capacity, v->workers};
+	enum watch_change change = watch_switch_update(&v->s, &v->counts, &sample);
 	v->on += change == WATCH_ON;
 	v->off += change == WATCH_OFF;
 	return v->s.on;
@@ -52,8 +52,8 @@ static bool look_once(struct service_seen *v, const struct traffic_kind *t)
 /* Is it on after so many seconds of this? */
 static bool pass(struct service_seen *v, const struct traffic_kind *t, unsigned seconds)
 {
-	for (unsigned i = 0; i < seconds * LOOKS; i++)
-		look_once(v, t);
+	for (unsigned i = 0; i < seconds * SAMPLES; i++)
+		sample_once(v, t);
 	return v->s.on;
 }
 
@@ -70,9 +70,9 @@ static void test_a_flood_switches_it_on_and_its_end_off(void **state)
 	struct service_seen v = service_begin();
 	(void)state;
 	assert_false(pass(&v, &calm, 60));
-	for (unsigned i = 0; i < LOOKS - 1; i++)
-		assert_false(look_once(&v, &flood));
-	assert_true(look_once(&v, &flood)); /* a second */
+	for (unsigned i = 0; i < SAMPLES - 1; i++)
+		assert_false(sample_once(&v, &flood));
+	assert_true(sample_once(&v, &flood)); /* a second */
 	assert_int_equal(v.s.reason, WATCH_UNFINISHED);
 	assert_true(pass(&v, &met, 1000)); /* what it answers counts */
 	assert_true(pass(&v, &calm_met, 9));
@@ -122,7 +122,7 @@ static void test_a_share_of_the_table(void **state)
 	assert_false(pass(&v, &slow, 60)); /* of a large table */
 	v.capacity = 16384;
 	assert_false(pass(&v, &over, 60)); /* they are from before */
-	assert_true(look_once(&v, &slow));
+	assert_true(sample_once(&v, &slow));
 	assert_int_equal(v.s.reason, WATCH_SHARE);
 }
 

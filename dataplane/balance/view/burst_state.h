@@ -41,8 +41,9 @@ struct charge {
 
 struct burst_state {
 	/* Bitmaps by packet number. burst_state_reset() clears them. */
-	uint64_t looked;   /* its access list look-up has begun: lookup.c → slow path */
-	uint64_t passed;   /* of those looked: the filter passes it: slow path → access_check.c */
+	uint64_t lookup_begun; /* its access list lookup-up has begun: lookup.c → slow path */
+	uint64_t passed; /* of those lookup_begun: the filter passes it: slow path → access_check.c
+	                  */
 	uint64_t located;  /* service[] is set: locate.c → slow path */
 	uint64_t listed;   /* of those located: its service has an access list: locate.c →
 	                      access_check.c */
@@ -55,8 +56,8 @@ struct burst_state {
 	const struct service *service[SY_BURST]; /* of those located; NULL: none */
 	struct creation creation[SY_BURST];      /* of those prepared */
 	struct charge charge[SY_BURST];          /* of those charged */
-	struct address_look look[SY_BURST];      /* of those looked, without gaps */
-	const struct address_ranges *looked_in;
+	struct address_lookup lookup[SY_BURST];  /* of those lookup_begun, without gaps */
+	const struct address_ranges *lookup_ranges;
 };
 
 /* The bitmap of packets before packet `end`, at most SY_BURST. */
@@ -68,7 +69,7 @@ static inline uint64_t burst_bits_before(unsigned end)
 /* Call when packet numbers change: a burst begins, or packets were removed from it. */
 static inline void burst_state_reset(struct burst_state *s)
 {
-	s->looked = s->passed = s->located = s->listed = 0;
+	s->lookup_begun = s->passed = s->located = s->listed = 0;
 	s->accepted = s->prepared = s->charged = s->queued = 0;
 }
 

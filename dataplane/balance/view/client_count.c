@@ -98,12 +98,12 @@ enum client_count_result client_count_acquire(struct client_counts *c, uint64_t 
 		if (f.sum >= limit)
 			return CLIENT_OVER;
 		if (f.own && (f.was & COUNT_MASK) == COUNT_MASK)
-			return CLIENT_NO_PLACE;
+			return CLIENT_UNCOUNTED;
 		if (f.own ? word_swap(f.own, f.was, f.was + 1)
 		          : f.empty && word_swap(f.empty, 0, (client & ~COUNT_MASK) | UINT64_C(1)))
 			return CLIENT_COUNTED;
 		if (!f.own && !f.empty)
-			return CLIENT_NO_PLACE;
+			return CLIENT_UNCOUNTED;
 	}
 }
 

@@ -28,8 +28,8 @@ uint32_t client_count_read(const struct client_counts *c, uint64_t client);
 
 enum client_count_result {
 	CLIENT_COUNTED,
-	CLIENT_OVER,     /* the client has `limit` sessions or more */
-	CLIENT_NO_PLACE, /* not counted: the bucket is full of other clients */
+	CLIENT_OVER,      /* the client has `limit` sessions or more */
+	CLIENT_UNCOUNTED, /* not counted: the bucket is full of other clients */
 };
 /* Counts one more session if there are fewer than `limit`. Any worker. */
 enum client_count_result client_count_acquire(struct client_counts *c, uint64_t client,

@@ -17,7 +17,7 @@ const struct snat_rule *snat_find(const struct snat *snat, const struct sy_addr 
 	for (unsigned i = 0; snat && i < snat->lengths; i++) {
 		const struct sy_addr first = network_of(addr, snat->length[i]);
 		for (uint32_t at = address_set_hash(&first);; at++) {
-			const struct snat_place *p = &snat->place[at & snat->mask];
+			const struct snat_entry *p = &snat->place[at & snat->mask];
 			if (!p->bits)
 				break;
 			if (p->bits == snat->length[i] && sy_addr_equal(&p->first, &first))

@@ -25,7 +25,7 @@ struct snat_rule {
 	struct snat_pool pool[2]; /* [0]: IPv6, [1]: IPv4 */
 };
 
-struct snat_place {
+struct snat_entry {
 	struct sy_addr first;
 	uint8_t bits;  /* of the prefix; 0: empty */
 	uint16_t rule; /* index */
@@ -36,7 +36,7 @@ struct snat {
 	unsigned lengths;    /* number of different prefix lengths */
 	uint8_t length[128]; /* longest first */
 	uint32_t mask;       /* number of entries − 1; at most half are used */
-	struct snat_place *place;
+	struct snat_entry *place;
 	struct snat_rule *rule;
 	unsigned sources;         /* number of NAT servers that are inside hosts */
 	struct sy_source *source; /* sorted as bytes */

@@ -51,8 +51,8 @@ int sy_limit_rate_init(struct sy_limit_rate *r, uint64_t amount, uint64_t period
                        uint64_t now_ns, struct sy_error *err);
 
 /* Sets the rate that follows `old` from now on, for the same buckets. Their credit stays, up to the
- * new burst. Fails like sy_limit_rate_init(). Threads that use the old rate a little longer err by
- * its volume in that time: sy_limit_settle() bounds that. */
+ * new burst. Fails like sy_limit_rate_init(). A thread that still uses the old rate for a moment
+ * charges at most its volume in that time too much or too little: sy_limit_settle() bounds that. */
 int sy_limit_rate_change(struct sy_limit_rate *r, const struct sy_limit_rate *old, uint64_t amount,
                          uint64_t period_ns, uint64_t burst, uint64_t now_ns, struct sy_error *err);
 

@@ -25,12 +25,12 @@ struct sy_limit_counts {
 	uint64_t packets, bytes;
 };
 
-/* The entry of a bucket. */
-struct sy_limit_place {
+/* Refers to the entry of a bucket. */
+struct sy_limit_entry {
 	uint64_t tag;
-	uint32_t at; /* SY_LIMIT_NO_PLACE: none */
+	uint32_t at; /* SY_LIMIT_NO_ENTRY: none */
 };
-#define SY_LIMIT_NO_PLACE UINT32_MAX
+#define SY_LIMIT_NO_ENTRY UINT32_MAX
 
 struct sy_limit_key {
 	uint64_t d[2];
@@ -42,7 +42,7 @@ enum sy_limit_answer {
 	SY_LIMIT_UNLIMITED, /* nothing was charged: no bucket of the key, and no free entry */
 };
 
-/* Creates a table for `most` buckets (1 to SY_LIMIT_TABLE_MAX); memory is touched on first use.
+/* Creates a table for `max` buckets (1 to SY_LIMIT_TABLE_MAX); memory is touched on first use.
  * threads: number of threads that use it, besides the reader. Returns NULL without memory. */
 struct sy_limit_table *sy_limit_table_create(uint32_t max, unsigned threads);
 void sy_limit_table_destroy(struct sy_limit_table *t);
@@ -51,20 +51,20 @@ size_t sy_limit_table_bytes(uint32_t max);
 /* Charges `cost` units to the key's bucket; see sy_limit_charge(). */
 enum sy_limit_answer sy_limit_table_charge(struct sy_limit_table *t, const struct sy_limit_rate *r,
                                            const struct sy_limit_key *key, uint64_t volume,
-                                           uint64_t cost, struct sy_limit_place *place);
+                                           uint64_t cost, struct sy_limit_entry *place);
 /* As sy_limit_peek(), with the entry of the key's bucket, if it has one. */
 bool sy_limit_table_peek(const struct sy_limit_table *t, const struct sy_limit_rate *r,
                          const struct sy_limit_key *key, uint64_t volume, uint64_t cost,
-                         struct sy_limit_place *place);
+                         struct sy_limit_entry *place);
 /* The entry of a key's bucket, if it has one. */
-struct sy_limit_place sy_limit_table_find(const struct sy_limit_table *t,
+struct sy_limit_entry sy_limit_table_find(const struct sy_limit_table *t,
                                           const struct sy_limit_key *key);
 /* Refunds units that were charged to the entry. */
-void sy_limit_table_refund(struct sy_limit_table *t, const struct sy_limit_place *place,
+void sy_limit_table_refund(struct sy_limit_table *t, const struct sy_limit_entry *place,
                            uint64_t cost);
 /* Counts a packet of a key whose bucket was found. Two threads may lose each other's count while a
  * bucket is created. */
-void sy_limit_table_count(struct sy_limit_table *t, const struct sy_limit_place *place, bool above,
+void sy_limit_table_count(struct sy_limit_table *t, const struct sy_limit_entry *place, bool above,
                           uint64_t packets, uint64_t bytes);
 /* As sy_limit_settle(), for all buckets. */
 void sy_limit_table_settle(struct sy_limit_table *t, uint64_t volume);
@@ -76,11 +76,12 @@ struct sy_limit_client {
 	bool full;                            /* full: the entry is free for other keys */
 };
 
-uint32_t sy_limit_table_places(const struct sy_limit_table *t);
-/* The number of buckets that are not full. Safe beside other threads. */
+uint32_t sy_limit_table_capacity(const struct sy_limit_table *t);
+/* The number of buckets that are not full. Other threads may charge buckets meanwhile. */
 uint32_t sy_limit_table_used(const struct sy_limit_table *t, const struct sy_limit_rate *r,
                              uint64_t volume);
-/* Reads an entry. Returns false if it is empty. One thread, beside those that charge. */
+/* Reads an entry. Returns false if it is empty. One thread at a time; other threads may charge
+ * buckets meanwhile. */
 bool sy_limit_table_read(const struct sy_limit_table *t, uint32_t place,
                          const struct sy_limit_rate *r, uint64_t volume,
                          struct sy_limit_client *out);

@@ -34,7 +34,7 @@ static enum sy_limit_answer take(struct sy_limit_table *t, const struct sy_limit
                                  uint64_t key, uint64_t now, uint64_t cost)
 {
 	const struct sy_limit_key k = key_of(key);
-	struct sy_limit_place place;
+	struct sy_limit_entry place;
 	return sy_limit_table_charge(t, r, &k, sy_limit_volume(r, now), cost, &place);
 }
 
@@ -93,7 +93,7 @@ static void test_model(void **state)
 		unsigned key = (unsigned)(random_next() % KEYS);
 		uint64_t cost = 64 + random_next() % 1437, volume = sy_limit_volume(&r, now);
 		const struct sy_limit_key k = key_of(key);
-		struct sy_limit_place place;
+		struct sy_limit_entry place;
 		bool may = sy_limit_charge(&alone[key], SY_LIMIT_OWN, &r, NULL, volume, cost);
 		enum sy_limit_answer a = sy_limit_table_charge(t, &r, &k, volume, cost, &place);
 		assert_int_equal(a, may ? SY_LIMIT_CHARGED : SY_LIMIT_ABOVE);
@@ -120,7 +120,7 @@ static void test_bounded(void **state)
 		for (unsigned key = 1; key <= 20000; key++)
 			limited += take(t, &r, key, START, 100) == SY_LIMIT_CHARGED;
 		assert_int_equal(limited, sizes[s]);
-		assert_int_equal(sy_limit_table_places(t), sizes[s]);
+		assert_int_equal(sy_limit_table_capacity(t), sizes[s]);
 		limited = 0;
 		for (unsigned key = 1; key <= 20000; key++)
 			limited += take(t, &r, key, START, 100) == SY_LIMIT_ABOVE;
@@ -198,12 +198,12 @@ static void test_counts(void **state)
 	for (uint64_t key = 1; key <= 3; key++)
 		for (unsigned n = 0; n < 20 * key; n++) {
 			const struct sy_limit_key k = key_of(key);
-			struct sy_limit_place place;
+			struct sy_limit_entry place;
 			bool above = sy_limit_table_charge(t, &r, &k, sy_limit_volume(&r, START),
 			                                   100, &place) == SY_LIMIT_ABOVE;
 			sy_limit_table_count(t, &place, above, 1, 100);
 		}
-	for (uint32_t at = 0; at < sy_limit_table_places(t); at++) {
+	for (uint32_t at = 0; at < sy_limit_table_capacity(t); at++) {
 		if (!sy_limit_table_read(t, at, &r, sy_limit_volume(&r, START), &c))
 			continue;
 		found++;

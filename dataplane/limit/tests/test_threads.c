@@ -92,7 +92,7 @@ static void *table_charge_many(void *arg)
 		uint64_t volume = sy_limit_volume(t->rate, SECOND + i * UINT64_C(1000));
 		uint64_t cost = 64 + i % 1437;
 		const struct sy_limit_key key = {{1, i % KEYS}}, other = {{2, i}};
-		struct sy_limit_place place;
+		struct sy_limit_entry place;
 		sy_limit_table_charge(t->table, t->rate, &other, volume, 1, &place);
 		sy_limit_table_count(t->table, &place, false, 1, 1);
 		switch (sy_limit_table_charge(t->table, t->rate, &key, volume, cost, &place)) {
@@ -120,7 +120,7 @@ static uint64_t table_drain(struct sy_limit_table *t, const struct sy_limit_rate
                             uint64_t volume)
 {
 	const struct sy_limit_key key = {{1, n}};
-	struct sy_limit_place place;
+	struct sy_limit_entry place;
 	uint64_t left = 0;
 	for (uint64_t cost = UINT64_C(1) << 20; cost > 0; cost /= 2)
 		while (sy_limit_table_charge(t, r, &key, volume, cost, &place) == SY_LIMIT_CHARGED)
@@ -134,7 +134,7 @@ static bool table_check(void)
 	struct table_thread thread[THREADS];
 	uint64_t refused = 0, unlimited = 0;
 	struct sy_limit_table *table = sy_limit_table_create(4096, THREADS);
-	struct sy_limit_place place;
+	struct sy_limit_entry place;
 
 	if (!table || sy_limit_rate_init(&rate, 80000000, 8 * SECOND, 1000000, SECOND, NULL) < 0)
 		return false;

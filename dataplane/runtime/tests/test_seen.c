@@ -46,7 +46,7 @@ static void steer_out(unsigned count)
 {
 	for (unsigned i = 0; i < count; i++) {
 		struct rte_mbuf *m = packet();
-		assert_int_equal(ring_put(rt->worker[0].private->flow_in[1], &m, 1), 1);
+		assert_int_equal(ring_enqueue(rt->worker[0].private->flow_in[1], &m, 1), 1);
 	}
 }
 

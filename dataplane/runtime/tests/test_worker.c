@@ -102,7 +102,7 @@ static void ring_crowd(struct sy_worker *w, void *ctx)
 	struct ring *ring = w->private->flow_in[0];
 	for (unsigned n = 0; n < WORKER_FLOW_RING / 2 + 2 * SY_BURST; n++) {
 		struct rte_mbuf *m = frame_make(w->rt, "10.0.0.9", 1, n, 64);
-		if (!m || ring_put(ring, &m, 1) != 1)
+		if (!m || ring_enqueue(ring, &m, 1) != 1)
 			rte_pktmbuf_free(m);
 	}
 }

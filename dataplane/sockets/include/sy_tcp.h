@@ -70,8 +70,8 @@ struct sy_tcp_setup {
 	bool verbose;                   /* log more than warnings to standard error */
 	bool pacing; /* spread the segments of all connections over the round trip */
 	/* Name or path by which `steelyard stack` and `steelyard hook` (--stack) find all contexts
-	 * of this program; root and the program's user may (docs/hooks.md). NULL: the program's
-	 * name and process id; "": disabled. */
+	 * of this program, if root or the program's user runs them (docs/hooks.md). NULL: the
+	 * program's name and process id; "": disabled. */
 	const char *stack;
 	/* Static routes and neighbours of ports that are no kernel interfaces, in the syntax of
 	 * `--route` and `--neighbour` of steelyard-forwarder:

@@ -37,10 +37,10 @@ struct sy_hook_count {
 	unsigned idles;
 };
 
-/* Describes one element of sy_hook_tally.count. now: a gauge; otherwise a counter. */
+/* Describes one element of sy_hook_tally.count. */
 struct sy_hook_number {
 	const char *name, *help;
-	bool now;
+	bool now; /* a gauge; otherwise a counter */
 };
 
 /* Describes the owner of the stacks, for reports. The tables must outlive the registry. */
@@ -64,7 +64,7 @@ int sy_hook_registry_join(struct sy_hook_registry *d, int pid, struct sy_hook_ch
 void sy_hook_registry_leave(struct sy_hook_registry *d, int number);
 
 /* Fails, without changing any stack, with -EINVAL, -EEXIST, -ENOENT, -ENOSPC, -ENOMEM, or -EBUSY if
- * a stack does not read its orders and its backlog is full. */
+ * a stack does not read its commands and its backlog is full. */
 int sy_hook_registry_load(struct sy_hook_registry *d, const struct sy_hook_change *change,
                           struct sy_hook_count *count, struct sy_error *err);
 int sy_hook_registry_remove(struct sy_hook_registry *d, const char *name,
