@@ -187,7 +187,7 @@ static void report(const struct cell *c, double connection, double endpoints, do
 	         ", \"packets\": %u, \"time_wait_s\": %u, \"table\": %" PRIu64,
 	         a->family, a->concurrent, CONNECTION_PACKETS, a->time_wait, a->sessions);
 	struct measure m = {"cps", params, "cost", "ns/connection", NULL};
-	measure_report(&m, connection, "two random lines a packet", stick);
+	measure_report(&m, connection, "two random cache lines a packet", stick);
 	m.metric = "rate";
 	m.unit = "connections/s";
 	measure_report(&m, 1e9 / connection, NULL, 0);

@@ -80,7 +80,7 @@ def lesser(texts):
         ("Measured before the code's latest changes", older),
     )
     return "".join(
-        f" {kind}: {', '.join(named) if len(named) < len(texts) else 'all'}."
+        f" {kind}: {', '.join(named) if len(named) < len(texts) else 'all figures'}."
         for kind, named in kinds
         if named
     )

@@ -407,8 +407,8 @@ int supervisor_listen(const struct sock *s, bool on, bool serves);
 /* Reports that no more segments are expected at a port where the process has listened. */
 int supervisor_forget_port(const struct sy_stack_endpoint *at, uint16_t v6_only);
 /* Reports that the program does not accept the listener's pending connections or, if `passes`,
- * hands the listener to other processes. Returns 1 if other processes wait at it for connections.
- */
+ * passes accepted connections to other processes. Returns 1 if other processes wait there for
+ * connections. */
 int supervisor_yield(const struct sock *s, bool passes);
 /* Makes a socket of Linux's of this connection, for a process at its port to accept. v6: an IPv6
  * socket, whatever the addresses are. */

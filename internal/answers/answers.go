@@ -24,7 +24,7 @@ const (
 	every = 2 * time.Second
 	share = 50
 	// least is the minimum number of SYNs for a result.
-	least = 3
+	minimum = 3
 	// maxSessions bounds the sessions of a service that are looked at.
 	maxSessions = 1000
 )
@@ -121,7 +121,7 @@ func (w *Watch) turn(ctx context.Context, now time.Time) {
 			traffic := one.GetTraffic()
 			syns := c.note(reading{now, traffic.GetSessionsCreated(), one.GetDelay().GetSynRepeated(), traffic.GetPacketsOut(), traffic.GetPacketsIn()}, oneWay)
 			switch {
-			case syns < least:
+			case syns < minimum:
 			case oneWay:
 				doubtful[key] = true
 			default:
@@ -195,7 +195,7 @@ func halfOpen(ctx context.Context, client Forwarder, key model.ServiceKey, seen 
 		}
 	}
 	for ref, n := range half {
-		if n >= least && !more[ref] {
+		if n >= minimum && !more[ref] {
 			silent[ref] = n
 		}
 	}

@@ -22,7 +22,7 @@ func (s *Server) shares(info *pb.ServiceInfo, service *model.Service, stats *dpc
 	state, feedback := s.Shares(service.Key)
 	if feedback {
 		info.Feedback = &pb.FeedbackState{
-			Policy: service.Feedback.Policy.String(), Gamma: service.Feedback.Gamma, MinimumPercent: uint32(service.Feedback.Least),
+			Policy: service.Feedback.Policy.String(), Gamma: service.Feedback.Gamma, MinimumPercent: uint32(service.Feedback.Minimum),
 			SettleMs: uint64(service.Feedback.Settle.Milliseconds()), LinkCapacity: service.Feedback.Capacity, LearnsCapacity: service.Feedback.Learn,
 			Warning: state.Warning, ComputedUnixMs: unixMillis(state.At), ValidS: stats.GetSharesValidS(),
 		}

@@ -409,11 +409,11 @@ func (a *app) getProjects(ctx context.Context) error {
 		views = append(views, projectView{p.GetName(), p.GetServices(), p.GetMaxServices(), p.GetServers(), p.GetMaxServers(), append([]string{}, p.GetForwarders()...),
 			append([]string{}, p.GetVipPrefixes()...), append([]string{}, p.GetServerPrefixes()...)})
 	}
-	quota := func(has, most uint32) string {
-		if most == 0 {
+	quota := func(has, maximum uint32) string {
+		if maximum == 0 {
 			return fmt.Sprint(has)
 		}
-		return fmt.Sprintf("%d of %d", has, most)
+		return fmt.Sprintf("%d of %d", has, maximum)
 	}
 	return a.show(views, func() {
 		t := &table{columns: []column{left("NAME"), right("SERVICES"), right("SERVERS"), left("FORWARDERS"), left("VIPS IN"), left("SERVERS IN")}}

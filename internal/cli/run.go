@@ -184,11 +184,11 @@ func (o *runOptions) arguments() ([]string, error) {
 
 func (o *runOptions) check() error {
 	for _, number := range []struct {
-		option             string
-		value, least, most uint
+		option                  string
+		value, minimum, maximum uint
 	}{{"workers", o.Workers, 1, 32}, {"memory", o.MemoryMB, 16, 65536}, {"connections", o.Connections, 16, 4000000}} {
-		if number.value < number.least || number.value > number.most {
-			return fmt.Errorf("--%s %d: use %d to %d", number.option, number.value, number.least, number.most)
+		if number.value < number.minimum || number.value > number.maximum {
+			return fmt.Errorf("--%s %d: use %d to %d", number.option, number.value, number.minimum, number.maximum)
 		}
 	}
 	if o.Ring < 256 || o.Ring > 32768 || o.Ring&(o.Ring-1) != 0 {

@@ -91,14 +91,14 @@ func TestAccessListsHaveLimits(t *testing.T) {
 		return []byte("version: 1\nservices: []\naccess_lists:\n  - name: a\n    rules:\n" + strings.Repeat("      - "+rule+"\n", n))
 	}
 	for _, test := range []struct {
-		most int
-		rule string
+		maximum int
+		rule    string
 	}{{1024, "{ action: drop }"}, {15, "{ action: count }"}, {512, "{ action: drop, from: [10.0.0.1, 10.0.0.2], ports: [1, 2, 3, 4] }"}} {
-		if _, err := Parse("f", rules(test.most, test.rule)); err != nil {
-			t.Errorf("%d of %s: %v", test.most, test.rule, err)
+		if _, err := Parse("f", rules(test.maximum, test.rule)); err != nil {
+			t.Errorf("%d of %s: %v", test.maximum, test.rule, err)
 		}
-		if _, err := Parse("f", rules(test.most+1, test.rule)); err == nil || strings.Count(err.Error(), "\n") > 0 {
-			t.Errorf("%d of %s: %v", test.most+1, test.rule, err)
+		if _, err := Parse("f", rules(test.maximum+1, test.rule)); err == nil || strings.Count(err.Error(), "\n") > 0 {
+			t.Errorf("%d of %s: %v", test.maximum+1, test.rule, err)
 		}
 	}
 }

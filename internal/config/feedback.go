@@ -18,7 +18,7 @@ type rawFeedback struct {
 	path     string
 	policy   value[model.FeedbackPolicy]
 	gamma    value[float64]
-	least    value[int]
+	minimum  value[int]
 	settle   value[time.Duration]
 	capacity value[linkCapacity]
 }
@@ -40,7 +40,7 @@ func parseLinkCapacity(text string) (linkCapacity, error) {
 	return linkCapacity{bits: bits}, err
 }
 
-var defaultFeedback = model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Least: 5, Settle: 30 * time.Second}
+var defaultFeedback = model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Minimum: 5, Settle: 30 * time.Second}
 
 func parseGamma(text string) (float64, error) {
 	gamma, err := parseFloat(text)
@@ -50,7 +50,7 @@ func parseGamma(text string) (float64, error) {
 	return gamma, checkDecimal(text)
 }
 
-func parseLeast(text string) (int, error) {
+func parseMinimum(text string) (int, error) {
 	percent, err := parsePercent(100)(text)
 	if err == nil && percent == 0 {
 		err = fmt.Errorf("with 0%% a server could never show that it has recovered: use 1%% to 100%%")
@@ -66,9 +66,9 @@ var feedbackFields = []field[rawFeedback]{
 	scalar(fieldDoc{name: "gamma", kind: "number, 0 to 1", def: fmt.Sprint(defaultFeedback.Gamma),
 		doc: "capability: the weight of the network in a server's offset from the mean; the rest is the weight of its load."},
 		func(f *rawFeedback) *value[float64] { return &f.gamma }, parseGamma),
-	scalar(fieldDoc{name: "minimum", kind: "percentage, 1% to 100%", def: fmt.Sprintf("%d%%", defaultFeedback.Least),
+	scalar(fieldDoc{name: "minimum", kind: "percentage, 1% to 100%", def: fmt.Sprintf("%d%%", defaultFeedback.Minimum),
 		doc: "The minimum share of a server that is up, relative to the share by its weight alone. An overloaded server keeps it, because without sessions its recovery could not be measured."},
-		func(f *rawFeedback) *value[int] { return &f.least }, parseLeast),
+		func(f *rawFeedback) *value[int] { return &f.minimum }, parseMinimum),
 	scalar(fieldDoc{name: "settle", kind: "duration, 2s to 1h", def: defaultFeedback.Settle.String(),
 		doc: "The time constant with which shares follow the measurements. Measurements are averaged over a sixth of it, and at most over 5 s. Below four times " +
 			"the total delay of load sources and averages, shares overshoot."},
@@ -109,7 +109,7 @@ func (b *builder) feedback(raw *rawService, service *model.Service) model.Feedba
 	}
 	fail := func(format string, args ...any) { b.fail(own.at, own.path, format, args...) }
 	feedback := model.Feedback{
-		Policy: own.policy.or(defaultFeedback.Policy), Gamma: own.gamma.or(defaultFeedback.Gamma), Least: own.least.or(defaultFeedback.Least),
+		Policy: own.policy.or(defaultFeedback.Policy), Gamma: own.gamma.or(defaultFeedback.Gamma), Minimum: own.minimum.or(defaultFeedback.Minimum),
 		Settle: own.settle.or(defaultFeedback.Settle), Capacity: own.capacity.v.bits, Learn: own.capacity.v.learn,
 	}
 	if feedback.Policy == model.FeedbackOff {

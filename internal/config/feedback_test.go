@@ -21,12 +21,12 @@ func TestFeedback(t *testing.T) {
 		service, feedback string
 		want              model.Feedback
 	}{
-		{share, "{}", model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Least: 5, Settle: 30 * time.Second}},
+		{share, "{}", model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Minimum: 5, Settle: 30 * time.Second}},
 		{"scheduler: rr", "{ policy: none }", model.Feedback{}},
 		{share, "{ gamma: 0, minimum: 20%, settle: 10s, link_capacity: 600M }",
-			model.Feedback{Policy: model.FeedbackCapability, Gamma: 0, Least: 20, Settle: 10 * time.Second, Capacity: 600_000_000}},
-		{share, "{ link_capacity: learn }", model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Least: 5, Settle: 30 * time.Second, Learn: true}},
-		{"health: { type: http }", "{ policy: latency }", model.Feedback{Policy: model.FeedbackLatency, Gamma: 0.5, Least: 5, Settle: 30 * time.Second}},
+			model.Feedback{Policy: model.FeedbackCapability, Gamma: 0, Minimum: 20, Settle: 10 * time.Second, Capacity: 600_000_000}},
+		{share, "{ link_capacity: learn }", model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Minimum: 5, Settle: 30 * time.Second, Learn: true}},
+		{"health: { type: http }", "{ policy: latency }", model.Feedback{Policy: model.FeedbackLatency, Gamma: 0.5, Minimum: 5, Settle: 30 * time.Second}},
 	} {
 		config, err := Parse("steelyard.yaml", feedbackFile(c.service, c.feedback, ", link: left"))
 		if err != nil {

@@ -15,11 +15,11 @@ import (
 // Defaults of a burst: the rate times 250 ms, and at least these. A TCP sender that has lost all segments in flight is silent for 200 ms or more
 // (docs/design/0033-limits-in-the-path.md).
 const (
-	burstsPerSecond  = 4
-	leastBurstBytes  = 32_000
-	leastBurstPacket = 32
-	leastBurstBegun  = 16
-	largestPacket    = 1500 // of most networks
+	burstsPerSecond = 4
+	minBurstBytes   = 32_000
+	minBurstPacket  = 32
+	minBurstBegun   = 16
+	largestPacket   = 1500 // of most networks
 )
 
 // maxSuggested bounds the errors that search for the name that was meant, because there may be many names and many errors.
@@ -339,13 +339,13 @@ func (b *builder) limitMeaning(raw *rawLimit, spec *model.LimitSpec) {
 
 // amountOf returns a burst or batch in the limit's unit.
 func (b *builder) amountOf(given value[quantity], spec *model.LimitSpec) (uint64, bool) {
-	most := uint64(maxBurstCount)
+	maximum := uint64(maxBurstCount)
 	switch q := given.v; {
 	case spec.Unit == model.LimitBits && q.prefix && !q.bytes:
 		b.fail(given.at, given.path, "a %s limit has bytes here: write %sB", rateKeys[spec.Unit], shortNumber(q.n))
 		return 0, false
 	case spec.Unit == model.LimitBits:
-		most = maxBurstBytes
+		maximum = maxBurstBytes
 	case q.bytes:
 		what := "packets"
 		if spec.Unit == model.LimitSessions {
@@ -354,8 +354,8 @@ func (b *builder) amountOf(given value[quantity], spec *model.LimitSpec) (uint64
 		b.fail(given.at, given.path, "a %s limit has %s here, not bytes: write a number like 500 or 2k", rateKeys[spec.Unit], what)
 		return 0, false
 	}
-	if given.v.n == 0 || given.v.n > most {
-		b.fail(given.at, given.path, "%d is out of range: use 1 to %s", given.v.n, shortNumber(most))
+	if given.v.n == 0 || given.v.n > maximum {
+		b.fail(given.at, given.path, "%d is out of range: use 1 to %s", given.v.n, shortNumber(maximum))
 		return 0, false
 	}
 	return given.v.n, true
@@ -364,19 +364,19 @@ func (b *builder) amountOf(given value[quantity], spec *model.LimitSpec) (uint64
 func (b *builder) burst(raw *rawLimit, spec *model.LimitSpec) uint64 {
 	if raw.burst.set {
 		burst, ok := b.amountOf(raw.burst, spec)
-		if least := largestPacket + spec.Layer.Overhead(); ok && spec.Unit == model.LimitBits && burst < least {
+		if minimum := largestPacket + spec.Layer.Overhead(); ok && spec.Unit == model.LimitBits && burst < minimum {
 			b.fail(raw.burst.at, raw.burst.path, "packets of %d bytes would never pass, because they count as %d with `%s`: use at least that",
-				largestPacket, least, spec.Layer)
+				largestPacket, minimum, spec.Layer)
 		}
 		return burst
 	}
 	switch spec.Unit {
 	case model.LimitBits:
-		return max(spec.PerSecond/8/burstsPerSecond, leastBurstBytes)
+		return max(spec.PerSecond/8/burstsPerSecond, minBurstBytes)
 	case model.LimitPackets:
-		return max(spec.PerSecond/burstsPerSecond, leastBurstPacket)
+		return max(spec.PerSecond/burstsPerSecond, minBurstPacket)
 	}
-	return max(spec.PerSecond/burstsPerSecond, leastBurstBegun)
+	return max(spec.PerSecond/burstsPerSecond, minBurstBegun)
 }
 
 func (b *builder) batch(raw *rawLimit, spec *model.LimitSpec) uint32 {

@@ -67,7 +67,7 @@ const (
 	maxShapingWeight    = 100
 	defaultShapingQueue = 256
 	lowestPriority      = 7
-	leastShapingBurst   = 16_000
+	minShapingBurst     = 16_000
 	shapingBurstsPerS   = 500 // 2 ms
 )
 

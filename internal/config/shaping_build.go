@@ -30,7 +30,7 @@ func (b *builder) buildShaping() []model.ConfigShaping {
 
 func (b *builder) shapingOf(raw *rawShaping) model.ConfigShaping {
 	s := model.ConfigShaping{Port: raw.port.v, Rate: raw.rate.v, Layer: raw.count.or(model.LimitL1)}
-	s.Burst = max(s.Rate/8/shapingBurstsPerS, leastShapingBurst)
+	s.Burst = max(s.Rate/8/shapingBurstsPerS, minShapingBurst)
 	if raw.burst.set {
 		spec := model.LimitSpec{Unit: model.LimitBits}
 		burst, ok := b.amountOf(raw.burst, &spec)

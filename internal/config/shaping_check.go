@@ -23,12 +23,12 @@ func (b *builder) checkShapingRates(guaranteed, maximum value[uint64], above uin
 // checkShapingClasses checks that the classes' guaranteed rates, which each service has, fit into the port, and into the maximum of each tenant and
 // service; and that a service's packets can reach its guaranteed rate.
 func (b *builder) checkShapingClasses(raw *rawShaping, s *model.ConfigShaping) {
-	all, most, bounded := uint64(0), uint64(0), true
+	all, maximum, bounded := uint64(0), uint64(0), true
 	classes := map[string]*model.ShapingClass{}
 	for i := range s.Classes {
 		class := &s.Classes[i]
 		classes[class.Name] = class
-		all, most = all+class.Guaranteed, most+class.Maximum
+		all, maximum = all+class.Guaranteed, maximum+class.Maximum
 		bounded = bounded && class.Maximum > 0
 		if s.Rate > 0 && all > s.Rate && class.Guaranteed <= s.Rate {
 			rate := &raw.classes[i].guaranteed
@@ -44,16 +44,16 @@ func (b *builder) checkShapingClasses(raw *rawShaping, s *model.ConfigShaping) {
 	}
 	for i := range raw.services {
 		service := &raw.services[i]
-		least, reach, whose := all, most, "its classes have at most %s together"
+		minimum, reach, whose := all, maximum, "its classes have at most %s together"
 		if !bounded {
 			reach = 0
 		}
 		if class := classes[service.class.v]; service.class.set && class != nil {
-			least, reach, whose = class.Guaranteed, class.Maximum, "its packets are of class "+class.Name+", whose maximum is %s"
+			minimum, reach, whose = class.Guaranteed, class.Maximum, "its packets are of class "+class.Name+", whose maximum is %s"
 		}
-		if service.maximum.set && least > service.maximum.v {
+		if service.maximum.set && minimum > service.maximum.v {
 			b.fail(service.maximum.at, service.maximum.path, "classes are guaranteed %s in this service, above its maximum, %s: raise it, or lower `guaranteed` of the classes",
-				model.BitRate(least), model.BitRate(service.maximum.v))
+				model.BitRate(minimum), model.BitRate(service.maximum.v))
 		}
 		if service.guaranteed.set && reach > 0 && service.guaranteed.v > reach {
 			b.fail(service.guaranteed.at, service.guaranteed.path, "the guaranteed rate, %s, cannot be reached, as "+whose+": lower it, or raise that",

@@ -53,13 +53,13 @@ func (l *limited) enter(one *conn) (old *conn) {
 	case own != nil && own.Len() >= l.perHost:
 		old = own.Front().Value.(*conn)
 	case l.all >= l.total:
-		var most *list.List
+		var maximum *list.List
 		for _, of := range l.of {
-			if most == nil || of.Len() > most.Len() {
-				most = of
+			if maximum == nil || of.Len() > maximum.Len() {
+				maximum = of
 			}
 		}
-		old = most.Front().Value.(*conn)
+		old = maximum.Front().Value.(*conn)
 	}
 	if old != nil {
 		l.leave(old)

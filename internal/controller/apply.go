@@ -356,9 +356,9 @@ const (
 
 // checkSize rejects a file that is far larger than its services need, because of comments and notes.
 func (p *plan) checkSize(used usage) error {
-	if most := fileBytes + uint64(used.Services)*serviceBytes + uint64(used.Servers)*serverBytes; p.project != defaultProject && !p.record.Workflow && uint64(len(p.text)) > most {
+	if maximum := fileBytes + uint64(used.Services)*serviceBytes + uint64(used.Servers)*serverBytes; p.project != defaultProject && !p.record.Workflow && uint64(len(p.text)) > maximum {
 		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the file of the project %s has %d kB, for its %d services and %d servers at most %d kB are kept: shorten comments and notes",
-			p.project, len(p.text)>>10, used.Services, used.Servers, most>>10))
+			p.project, len(p.text)>>10, used.Services, used.Servers, maximum>>10))
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func (c claimCheck) within(what, option string, address netip.Addr, prefixes []n
 	return nil
 }
 
-// user names the project that uses an address; callers that are no admins learn only that it is another project.
+// user names the project that uses an address: for admins by its name, for other callers as "another project".
 func (c claimCheck) user(h holding) string {
 	if c.operator {
 		return "another project"
@@ -71,7 +71,7 @@ func (c claimCheck) user(h holding) string {
 	return "the project " + h.project + ", " + h.at
 }
 
-// requester names the request that has a VIP; callers that are no admins learn only that it is another project's.
+// requester names the request that has a VIP: for admins by its ID and project, for other callers as "another project".
 func (c claimCheck) requester(h holder) string {
 	if c.operator {
 		return "another project"

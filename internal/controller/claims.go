@@ -190,7 +190,7 @@ func usesIn(w *work, p *plan) *uses {
 // maxUses bounds the files whose addresses are cached.
 const maxUses = 4096
 
-// usesOfText returns the addresses of a project's file, as others will read it from the store. It caches them for the comparison with the next change.
+// usesOfText returns the addresses of a project's file that is about to be stored. It caches them for the comparison with the next change.
 func (s *Server) usesOfText(text []byte) *uses {
 	key := cluster.NameOf(text)
 	s.usesMu.Lock()

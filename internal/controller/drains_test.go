@@ -268,7 +268,7 @@ func TestStoredOrdersWinOverThoseOfADisconnectedAgent(t *testing.T) {
 			l.awaitServer(f, vip, server, test.want)
 			l.until("own orders are judged", func() bool { return len(test.own) == 0 || len(l.stored(keyJudged)) == 1 })
 			l.until("the agent has received all", func() bool { return l.mustOrder(admin, "f1", server, test.want == stateDrain) })
-			if got, most := len(f.Commits())-commits, map[bool]int{true: 0, false: 1}[state == test.want]; got != most {
+			if got, maximum := len(f.Commits())-commits, map[bool]int{true: 0, false: 1}[state == test.want]; got != maximum {
 				t.Errorf("%d changes on the way: %v", got, f.Commits()[commits:])
 			}
 			if void := l.audited("drain", "void") || l.audited("end drain", "void"); void != (len(test.own) > 0 && len(test.controller) > 0) {

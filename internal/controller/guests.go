@@ -83,8 +83,8 @@ func (g *guests) enter(conn net.Conn) *guest {
 		g.evict(func(other *guest) bool { return other.from == one.from })
 	}
 	if g.all.Len() >= maxGuests {
-		network := most(g.near, func(netip.Prefix) bool { return true })
-		address := most(g.from, func(p netip.Prefix) bool { return networkOf(p) == network })
+		network := maximum(g.near, func(netip.Prefix) bool { return true })
+		address := maximum(g.from, func(p netip.Prefix) bool { return networkOf(p) == network })
 		if g.from[address] > 1 {
 			g.evict(func(other *guest) bool { return other.from == address })
 		} else {
@@ -131,7 +131,7 @@ func networkOf(from netip.Prefix) netip.Prefix {
 }
 
 // most returns the prefix with the highest count, among those for which concerns returns true.
-func most(counts map[netip.Prefix]int, concerns func(netip.Prefix) bool) (found netip.Prefix) {
+func maximum(counts map[netip.Prefix]int, concerns func(netip.Prefix) bool) (found netip.Prefix) {
 	highest := 0
 	for prefix, count := range counts {
 		if count > highest && concerns(prefix) {

@@ -135,7 +135,7 @@ func smooth(value *float64, now, weight float64) {
 
 // busy returns the busy fraction of the busiest worker's time since the last reading.
 func (m *meter) busy(list *agentpb.ListWorkersResponse) float64 {
-	most, now := -1.0, map[uint32][2]uint64{}
+	maximum, now := -1.0, map[uint32][2]uint64{}
 	m.some.received = 0
 	for _, w := range list.GetWorkers() {
 		m.some.received += w.GetRxPackets()
@@ -146,16 +146,16 @@ func (m *meter) busy(list *agentpb.ListWorkersResponse) float64 {
 			continue
 		}
 		if all := (cycles[0] - before[0]) + (cycles[1] - before[1]); all > 0 {
-			most = max(most, float64(cycles[0]-before[0])/float64(all))
+			maximum = max(maximum, float64(cycles[0]-before[0])/float64(all))
 		}
 	}
 	m.workers = now
-	return most
+	return maximum
 }
 
 // link returns the utilization of the busiest port with a known speed.
 func (m *meter) link(list *agentpb.ListPortsResponse, elapsed time.Duration) float64 {
-	most, now := -1.0, map[string]uint64{}
+	maximum, now := -1.0, map[string]uint64{}
 	for _, p := range list.GetPorts() {
 		bytes := max(p.GetRxBytes(), p.GetTxBytes())
 		now[p.GetName()] = bytes
@@ -163,10 +163,10 @@ func (m *meter) link(list *agentpb.ListPortsResponse, elapsed time.Duration) flo
 		if !ok || bytes < before || list.GetSpeedBits()[p.GetName()] == 0 || elapsed <= 0 {
 			continue
 		}
-		most = max(most, min(1, 8*float64(bytes-before)/elapsed.Seconds()/float64(list.GetSpeedBits()[p.GetName()])))
+		maximum = max(maximum, min(1, 8*float64(bytes-before)/elapsed.Seconds()/float64(list.GetSpeedBits()[p.GetName()])))
 	}
 	m.ports = now
-	return most
+	return maximum
 }
 
 // news reports whether a reading differs enough from the stored one.

@@ -111,7 +111,7 @@ func (s *Server) forward(own http.Handler) http.Handler {
 			if err := s.rewrite(r, caller, method, forwarder, project); err != nil {
 				return err
 			}
-			return s.hand(w, r, caller, forwarder)
+			return s.forwardTo(w, r, caller, forwarder)
 		}()
 		if err != nil {
 			_ = connect.NewErrorWriter().Write(w, r, err)
@@ -208,8 +208,8 @@ func (s *Server) drainAllowed(r *http.Request, caller principal, body []byte, fo
 	return nil
 }
 
-// hand forwards a request.
-func (s *Server) hand(w http.ResponseWriter, r *http.Request, caller principal, forwarder string) error {
+// forwardTo forwards a request to the forwarder's agent.
+func (s *Server) forwardTo(w http.ResponseWriter, r *http.Request, caller principal, forwarder string) error {
 	s.mu.Lock()
 	one := s.sessions[forwarder]
 	s.mu.Unlock()

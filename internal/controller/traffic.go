@@ -110,17 +110,17 @@ func (m *meter) readServices(ctx context.Context, services uint32, of requested)
 		return
 	}
 	if services <= maxServices {
-		m.load.Services = mostOf(m.traffic(list.Msg), of)
+		m.load.Services = maxOf(m.traffic(list.Msg), of)
 		return
 	}
 	list.Msg.Services = slices.DeleteFunc(list.Msg.Services, func(one *agentpb.ServiceInfo) bool {
 		return !slices.Contains(request.Names, one.GetService().GetName())
 	})
-	m.load.Services = mostOf(m.partly(list.Msg, of), of)
+	m.load.Services = maxOf(m.partly(list.Msg, of), of)
 }
 
-// mostOf keeps the services that have just received the session that they waited for, and then the busiest ones.
-func mostOf(services map[string]traffic, of requested) map[string]traffic {
+// maxOf keeps the services that have just received the session that they waited for, and then the busiest ones.
+func maxOf(services map[string]traffic, of requested) map[string]traffic {
 	if len(services) <= maxTraffic {
 		return services
 	}

@@ -157,7 +157,7 @@ func TestFirstSessionsAreReportedFirst(t *testing.T) {
 		services[fmt.Sprintf("p.busy%03d", i)] = traffic{0.1, 100}
 	}
 	services["p.slow"], services["p.idle"] = traffic{0, 1}, traffic{0, 0}
-	got := mostOf(services, of)
+	got := maxOf(services, of)
 	if _, found := got["p.slow"]; !found || len(got) != maxTraffic {
 		t.Errorf("%d: %v", len(got), got)
 	}

@@ -160,7 +160,7 @@ func TestRefusedFileIsNotRewrittenAtOnce(t *testing.T) {
 	}
 	l.until("it is rolled back", func() bool { return rolledBack() > 0 })
 	time.Sleep(time.Second) // many rounds of before
-	if n, most := rolledBack(), 1+int(time.Since(begun)/retryFile); n > most {
+	if n, maximum := rolledBack(), 1+int(time.Since(begun)/retryFile); n > maximum {
 		t.Errorf("rolled back %d times in %s", n, time.Since(begun))
 	}
 }

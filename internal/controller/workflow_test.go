@@ -232,8 +232,8 @@ func leaderless(t *testing.T) *lab {
 func TestRequestSurvivesTheLeadersDeathAtEachStep(t *testing.T) {
 	l := leaderless(t)
 	f1 := l.addReady("f1")
-	const most = 10
-	for deaths := range most {
+	const maximum = 10
+	for deaths := range maximum {
 		id, host := fmt.Sprintf("web%d", deaths), 80+deaths
 		l.request(balancing(id, host))
 		first := l.crew()
@@ -254,7 +254,7 @@ func TestRequestSurvivesTheLeadersDeathAtEachStep(t *testing.T) {
 		if err := first.save(t.Context(), known, known.copy()); !errors.Is(err, errNotLeader) {
 			t.Errorf("after %d steps: %v", deaths, err)
 		}
-		if finished != (deaths == most-1) {
+		if finished != (deaths == maximum-1) {
 			t.Errorf("%d steps: the end is %v", deaths, finished)
 		}
 	}

@@ -240,7 +240,7 @@ func (s *service) shares(config *model.Service) dpclient.ServiceShares {
 	for i, one := range s.result.Shares {
 		server := &config.Servers[i]
 		if one.State == share.Out && !server.Backup && server.Weight > 0 {
-			one.Share = float64(config.Feedback.Least) / 100 * float64(server.Weight) / weights
+			one.Share = float64(config.Feedback.Minimum) / 100 * float64(server.Weight) / weights
 		}
 		if one.Share > 0 {
 			out.Servers = append(out.Servers, dpclient.ServerShare{Address: s.servers[i].address, Share: one.Share})

@@ -47,7 +47,7 @@ func newLab(t *testing.T, servers int) *lab {
 	service := model.Service{
 		Name: "web", Key: model.ServiceKey{Protocol: model.TCP, VIP: netip.MustParseAddr("10.0.0.80"), Port: 80},
 		Health:   model.Health{Type: model.HealthTCP},
-		Feedback: model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Least: 5, Settle: 30 * time.Second},
+		Feedback: model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Minimum: 5, Settle: 30 * time.Second},
 	}
 	for i := range servers {
 		address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 0, byte(1 + i)}), 8080)

@@ -14,7 +14,7 @@ import (
 // rate is the traffic of a link, in bits/s, in one direction.
 type rate struct{ in, out float64 }
 
-func (r rate) most() float64 { return max(r.in, r.out) }
+func (r rate) maximum() float64 { return max(r.in, r.out) }
 
 // path is a link with its state. It may lead to servers of several services.
 type path struct {
@@ -181,7 +181,7 @@ func (s *service) use(now time.Time, p *path) (share.Measure, bool) {
 	if capacity <= 0 {
 		return share.Measure{}, false
 	}
-	return share.At(now, p.rate.most()/capacity), true
+	return share.At(now, p.rate.maximum()/capacity), true
 }
 
 // capacity returns the capacity of a link in bits/s; 0: unknown.
@@ -207,5 +207,5 @@ func (s *service) linkOf(server *tracked) (Link, bool) {
 	if p == nil || !s.feedback.Learn && s.feedback.Capacity == 0 {
 		return Link{}, false
 	}
-	return Link{Name: server.link, Carries: p.rate.most(), Capacity: s.capacity(p), Learns: s.feedback.Learn, Full: s.feedback.Learn && p.capacity.Full()}, true
+	return Link{Name: server.link, Carries: p.rate.maximum(), Capacity: s.capacity(p), Learns: s.feedback.Learn, Full: s.feedback.Learn && p.capacity.Full()}, true
 }

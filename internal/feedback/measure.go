@@ -71,7 +71,7 @@ func newService(s *model.Service) *service {
 		name: s.Name, feedback: s.Feedback, slowStart: s.Policy.SlowStart,
 		balancer: share.New(share.Options{
 			Policy: policy, Gamma: gamma, Settle: s.Feedback.Settle, Smooth: min(5*time.Second, s.Feedback.Settle/6),
-			Least: float64(s.Feedback.Least) / 100, SlowStart: slowStart,
+			Minimum: float64(s.Feedback.Minimum) / 100, SlowStart: slowStart,
 		}),
 	}
 }

@@ -35,7 +35,7 @@ type recorder struct {
 	checks   map[model.ServerRef]int
 	starts   []time.Time
 	current  int
-	most     int
+	maximum  int
 	flips    map[bool]int
 	observed int
 }
@@ -61,7 +61,7 @@ func (r *recorder) probe(ctx context.Context, _ model.Health, server Server) err
 	r.checks[ref]++
 	r.starts = append(r.starts, time.Now())
 	r.current++
-	r.most = max(r.most, r.current)
+	r.maximum = max(r.maximum, r.current)
 	ill, takes := r.ill, r.takes
 	r.mu.Unlock()
 	defer func() {
@@ -108,8 +108,8 @@ func TestTwentyThousandServersWithoutABurst(t *testing.T) {
 		if len(r.checks) != servers {
 			t.Errorf("%d of %d were checked", len(r.checks), servers)
 		}
-		if r.most > limit {
-			t.Errorf("%d checks at once, at most %d are allowed", r.most, limit)
+		if r.maximum > limit {
+			t.Errorf("%d checks at once, at most %d are allowed", r.maximum, limit)
 		}
 		for start := 0; start+servers/4 < servers; start += servers / 4 {
 			if width := r.starts[start+servers/4].Sub(r.starts[start]); width < policy.Interval/8 {
@@ -194,8 +194,8 @@ func TestSlowChecksTimeOutAndDoNotOverlap(t *testing.T) {
 		synctest.Wait()
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.most != 1 || r.flips[false] != 1 || r.observed < 9 {
-			t.Errorf("%d at once, %d flips, %d ended", r.most, r.flips[false], r.observed)
+		if r.maximum != 1 || r.flips[false] != 1 || r.observed < 9 {
+			t.Errorf("%d at once, %d flips, %d ended", r.maximum, r.flips[false], r.observed)
 		}
 	})
 }

@@ -59,8 +59,8 @@ type bucket struct {
 	at    time.Time
 }
 
-func (b *bucket) leak(most float64, now time.Time) {
-	b.level = max(0, b.level-most*now.Sub(b.at).Seconds()/timeWait.Seconds())
+func (b *bucket) leak(maximum float64, now time.Time) {
+	b.level = max(0, b.level-maximum*now.Sub(b.at).Seconds()/timeWait.Seconds())
 	b.at = now
 }
 
@@ -70,14 +70,14 @@ func newCloser() *closer {
 	if data, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
 		_, _ = fmt.Sscan(string(data), &first, &last)
 	}
-	most := 16384
+	maximum := 16384
 	if data, err := os.ReadFile("/proc/sys/net/ipv4/tcp_max_tw_buckets"); err == nil {
 		if n, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil {
-			most = n
+			maximum = n
 		}
 	}
 	return &closer{
-		perDestination: float64(max(0, last-first)) / 4, all: float64(min(most, 131072)) / 4, each: map[netip.AddrPort]*bucket{},
+		perDestination: float64(max(0, last-first)) / 4, all: float64(min(maximum, 131072)) / 4, each: map[netip.AddrPort]*bucket{},
 	}
 }
 

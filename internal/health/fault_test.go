@@ -114,11 +114,11 @@ func TestFullConntrackTableIsAHostError(t *testing.T) {
 	defer listener.Close()
 	policy := model.Health{Type: model.HealthHTTP, Path: "/", Timeout: time.Millisecond}
 	for _, test := range []struct {
-		count, most string
-		full        bool
+		count, maximum string
+		full           bool
 	}{{"262144", "262144\n", true}, {"250000\n", "262144\n", true}, {"1000", "262144", false}, {"0", "0", false}, {"", "", false}} {
 		directory := t.TempDir()
-		for i, text := range []string{test.count, test.most} {
+		for i, text := range []string{test.count, test.maximum} {
 			trackingFiles[i] = filepath.Join(directory, strconv.Itoa(i))
 			if err := os.WriteFile(trackingFiles[i], []byte(text), 0o600); err != nil {
 				t.Fatal(err)
@@ -129,7 +129,7 @@ func TestFullConntrackTableIsAHostError(t *testing.T) {
 		cancel()
 		var host *HostError
 		if errors.As(err, &host) != test.full || !strings.Contains(err.Error(), "no answer") || test.full && !strings.Contains(Remedy(err), "nf_conntrack_max") {
-			t.Errorf("%s of %s: %v", test.count, test.most, err)
+			t.Errorf("%s of %s: %v", test.count, test.maximum, err)
 		}
 	}
 }

@@ -81,13 +81,13 @@ func (s *stalls) stolen(from time.Time) time.Duration {
 	if at < 0 {
 		return 0
 	}
-	var most time.Duration
+	var maximum time.Duration
 	for cpu, now := range s.read() {
 		if before := s.steals[at].cpu; cpu < len(before) {
-			most = max(most, now-before[cpu])
+			maximum = max(maximum, now-before[cpu])
 		}
 	}
-	return most
+	return maximum
 }
 
 // readSteal reads the stolen time of each processor. /proc/stat counts in hundredths of a second (USER_HZ).

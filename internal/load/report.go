@@ -257,15 +257,15 @@ func normal(value, full float64) (float64, error) {
 
 // shorten bounds the length of a source's answer in views and logs.
 func shorten(text string) string {
-	const most = 200
+	const maximum = 200
 	clean := strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f || c == '\ufffd' {
 			return ' '
 		}
 		return c
 	}, text)
-	if len(clean) > most {
-		clean = strings.ToValidUTF8(clean[:most], "") + "…"
+	if len(clean) > maximum {
+		clean = strings.ToValidUTF8(clean[:maximum], "") + "…"
 	}
 	return clean
 }

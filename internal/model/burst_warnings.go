@@ -10,26 +10,26 @@ import (
 // Warnings about bursts that are far too small for their rates: those that correspond to less than these times.
 const (
 	// Senders, cards and the network send packets in bunches: traffic within the rate over 10 ms may exceed it over 1 ms.
-	leastLimitBurst = 10 * time.Millisecond
+	minLimitBurst = 10 * time.Millisecond
 	// A worker that waits for the next packet's time may wake this late on a machine that has other work.
-	leastShapingBurst = 500 * time.Microsecond
+	minShapingBurst = 500 * time.Microsecond
 )
 
 // burstWarnings returns those of limits and of shaped ports.
 func (c *Config) burstWarnings() []Warning {
 	var warnings []Warning
 	for i := range c.Limits {
-		if limit := &c.Limits[i]; limit.Spec.bursts() < leastLimitBurst {
+		if limit := &c.Limits[i]; limit.Spec.bursts() < minLimitBurst {
 			warnings = append(warnings, Warning{fmt.Sprintf("limits[%d].burst", i), limit.burstWarning()})
 		}
 	}
 	for i := range c.Shaping {
 		port := &c.Shaping[i]
-		if spec := port.burstSpec(); spec.bursts() < leastShapingBurst {
+		if spec := port.burstSpec(); spec.bursts() < minShapingBurst {
 			warnings = append(warnings, Warning{fmt.Sprintf("shaping[%d].burst", i), fmt.Sprintf(
 				"a burst of %s is %s times %s: after a late wake-up of its worker the port cannot catch up beyond the burst, "+
 					"so it sends less than the rate: use at least %s, which is %s of the rate, or remove `burst`", spec.Amount(spec.Burst), spec.Rate(), spec.bursts(),
-				spec.written(spec.within(leastShapingBurst)), leastShapingBurst)})
+				spec.written(spec.within(minShapingBurst)), minShapingBurst)})
 		}
 	}
 	return warnings
@@ -42,7 +42,7 @@ func (l *ConfigLimit) burstWarning() string {
 		why = "new sessions arrive in bunches, so some are refused although fewer begin than the rate allows"
 	}
 	return fmt.Sprintf("a burst of %s is %s times %s: %s: use at least %s, which is %s of the rate, or remove `burst` for the default, 250ms",
-		s.Amount(s.Burst), s.Rate(), s.bursts(), why, s.written(s.within(leastLimitBurst)), leastLimitBurst)
+		s.Amount(s.Burst), s.Rate(), s.bursts(), why, s.written(s.within(minLimitBurst)), minLimitBurst)
 }
 
 func (s *ConfigShaping) burstSpec() LimitSpec {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// FeedbackPolicy selects what measured shares of new sessions follow.
+// FeedbackPolicy selects the measurements from which the servers' shares of new sessions are computed.
 type FeedbackPolicy uint8
 
 // The policies.
 const (
-	FeedbackOff        FeedbackPolicy = iota // weights
+	FeedbackOff        FeedbackPolicy = iota // none: shares by weight
 	FeedbackCapability                       // free capacity of links and servers
-	FeedbackLatency                          // the least mean response time
+	FeedbackLatency                          // response times: shares that minimize their mean
 )
 
 // FeedbackPolicies lists all policies.
@@ -30,8 +30,8 @@ const LearnCapacity = "learn"
 // Feedback configures how the shares of a service's servers follow measurements; comparable.
 type Feedback struct {
 	Policy   FeedbackPolicy
-	Gamma    float64       // how much of it is the network's, 0 to 1
-	Least    int           // least share of a server, percent of the even share
+	Gamma    float64       // weight of the network in a capability, 0 to 1; the rest is the server's
+	Minimum  int           // minimum share of a server, percent of the even share
 	Settle   time.Duration // time constant of shares
 	Capacity uint64        // of each link to servers, bits/s; 0: unknown, unless Learn
 	Learn    bool          // the capacity of links is learned
@@ -45,7 +45,7 @@ func (f Feedback) words() []setting {
 	if f.Learn {
 		capacity = LearnCapacity
 	}
-	return []setting{{"policy", f.Policy.String()}, {"gamma", fmt.Sprint(f.Gamma)}, {"minimum", fmt.Sprintf("%d%%", f.Least)},
+	return []setting{{"policy", f.Policy.String()}, {"gamma", fmt.Sprint(f.Gamma)}, {"minimum", fmt.Sprintf("%d%%", f.Minimum)},
 		{"settle", durationText(f.Settle)}, {"link_capacity", capacity}}
 }
 

@@ -389,15 +389,15 @@ func (l Limit) describeTo(now Limit, names func(ServiceKey) string) []string {
 	return parts
 }
 
-// mostListed is how many members of a list a description names.
-const mostListed = 8
+// maxListed is how many members of a list a description names.
+const maxListed = 8
 
 func listOf[T any](list []T, text func(T) string) string {
 	if len(list) == 0 {
 		return "none"
 	}
-	parts := make([]string, 0, mostListed)
-	for _, one := range list[:min(len(list), mostListed)] {
+	parts := make([]string, 0, maxListed)
+	for _, one := range list[:min(len(list), maxListed)] {
 		parts = append(parts, text(one))
 	}
 	if more := len(list) - len(parts); more > 0 {

@@ -315,8 +315,8 @@ func describeShaping(c Change, from *Table, names func(ServiceKey) string) Descr
 	if len(parts) == 0 {
 		parts = []string{"the order changes"}
 	}
-	if more := len(parts) - mostListed; more > 0 {
-		parts = append(parts[:mostListed], fmt.Sprintf("and %d more", more))
+	if more := len(parts) - maxListed; more > 0 {
+		parts = append(parts[:maxListed], fmt.Sprintf("and %d more", more))
 	}
 	return Description{"change", object, strings.Join(parts, "; ")}
 }

@@ -13,7 +13,7 @@ import (
 // maxServices bounds the ports of a request.
 const maxServices = 64
 
-// Services returns all virtual services of a request: they have one VIP, and so one route, one forwarder and one end.
+// Services returns all virtual services of a request. They share the VIP, and so the route and the forwarder, and end together.
 func Services(b *pb.Balancing) []*pb.VirtualService {
 	return append([]*pb.VirtualService{b.GetVirtual()}, b.GetMore()...)
 }
@@ -54,7 +54,7 @@ func normalServices(b *pb.Balancing) error {
 		return fmt.Errorf("%d virtual services, at most %d are possible", 1+len(b.GetMore()), maxServices)
 	}
 	if b.GetVirtual().GetSettings() != "" {
-		return errors.New("the first virtual service has the settings of the request, and no other ones")
+		return errors.New("the first virtual service uses the settings of the request: remove its own")
 	}
 	var keys []string
 	for n, v := range Services(b) {

@@ -121,7 +121,7 @@ func (p *Planner) relieve(now time.Time, f Forwarder, forwarders []Forwarder, se
 	calm := slices.DeleteFunc(slices.Clone(ranked), func(r Ranked) bool { return r.Name == f.Name || !r.Known || !p.settled(now, r.Name) })
 	var best *Service
 	var to Choice
-	most := 0.0
+	maximum := 0.0
 	for i := range services {
 		s := &services[i]
 		if s.At != f.Name || s.Fixed || now.Sub(s.Since) < p.options.Settle {
@@ -137,8 +137,8 @@ func (p *Planner) relieve(now time.Time, f Forwarder, forwarders []Forwarder, se
 		cost := own * part
 		// It must fit at its destination, and change something: moving a service that is the whole load would only move the overload.
 		choice := p.options.among(*s, calm, services, min(p.options.Low, p.options.High-cost))
-		if choice.Forwarder != "" && cost > most {
-			best, to, most = s, choice, cost
+		if choice.Forwarder != "" && cost > maximum {
+			best, to, maximum = s, choice, cost
 		}
 	}
 	if best == nil {

@@ -131,7 +131,7 @@ func (o Options) number(l Load, now time.Time) (float64, string, bool) {
 	if age := now.Sub(l.At); age > o.Stale {
 		return unknownLoad, fmt.Sprintf("load unknown for %s", age.Round(time.Second)), false
 	}
-	most, parts := -1.0, []string(nil)
+	maximum, parts := -1.0, []string(nil)
 	for _, part := range []struct {
 		name  string
 		value float64
@@ -139,13 +139,13 @@ func (o Options) number(l Load, now time.Time) (float64, string, bool) {
 		if part.value < 0 {
 			continue
 		}
-		most = max(most, part.value)
+		maximum = max(maximum, part.value)
 		parts = append(parts, fmt.Sprintf("%s %.0f%%", part.name, 100*part.value))
 	}
 	if l.Busy < 0 { // the other parts alone are weak evidence, and an idle table is none
 		return unknownLoad, "load not known yet", false
 	}
-	return most, strings.Join(parts, ", "), true
+	return maximum, strings.Join(parts, ", "), true
 }
 
 // Choice is the forwarder for a service, or why there is none.

@@ -209,7 +209,7 @@ func TestServicesDoNotMoveBackAndForth(t *testing.T) {
 			count[m.Key]++
 		}
 		for key, n := range count {
-			if most := max(2, int(time.Hour*6/max(period, time.Hour))-3); n > most { // one that lasts an hour is no swing
+			if maximum := max(2, int(time.Hour*6/max(period, time.Hour))-3); n > maximum { // one that lasts an hour is no swing
 				t.Errorf("period %s: %s moved %d times: %+v", period, key, n, w.moves)
 			}
 		}

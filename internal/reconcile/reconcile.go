@@ -228,8 +228,8 @@ func (l *link) read(ctx context.Context) error {
 	return l.noteMarks(ctx)
 }
 
-// noteMarks reads the state of marked health checks before clients of the status learn that the servers
-// are configured.
+// noteMarks reads the state of marked health checks. It runs before the status reports that the servers are
+// configured.
 func (l *link) noteMarks(ctx context.Context) error {
 	marks, err := l.conn.Marks(ctx)
 	if err != nil {
@@ -260,14 +260,14 @@ func (l *link) check(ctx context.Context) error {
 }
 
 func (l *link) sync(ctx context.Context) error {
-	taken := l.store.TakeChanges()
-	if taken.All || l.refused != 0 {
+	changes := l.store.TakeChanges()
+	if changes.All || l.refused != 0 {
 		return l.syncAll(ctx)
 	}
-	if err := l.send(ctx, l.changed(taken.Servers)); err != nil {
+	if err := l.send(ctx, l.changed(changes.Servers)); err != nil {
 		return err
 	}
-	l.update(func(s *Status) { s.Version = max(s.Version, taken.Version) })
+	l.update(func(s *Status) { s.Version = max(s.Version, changes.Version) })
 	return nil
 }
 
@@ -333,12 +333,12 @@ func (l *link) syncAll(ctx context.Context) error {
 // syncStates sends the server states from health checks and drains, for servers that the forwarder has,
 // while the forwarder refuses the configuration.
 func (l *link) syncStates(ctx context.Context, desired store.Desired) error {
-	kept := model.NewTable()
-	kept.LocalAddresses = l.actual.LocalAddresses
-	kept.SNAT = l.actual.SNAT
-	kept.AccessSets = l.actual.AccessSets
-	kept.AccessLists, kept.GlobalAccess = l.actual.AccessLists, l.actual.GlobalAccess
-	kept.Limits, kept.Shaping = l.actual.Limits, l.actual.Shaping
+	target := model.NewTable() // l.actual with the desired server states
+	target.LocalAddresses = l.actual.LocalAddresses
+	target.SNAT = l.actual.SNAT
+	target.AccessSets = l.actual.AccessSets
+	target.AccessLists, target.GlobalAccess = l.actual.AccessLists, l.actual.GlobalAccess
+	target.Limits, target.Shaping = l.actual.Limits, l.actual.Shaping
 	for key, service := range l.actual.Services {
 		servers := maps.Clone(service.Servers)
 		for address, spec := range servers {
@@ -347,9 +347,9 @@ func (l *link) syncStates(ctx context.Context, desired store.Desired) error {
 				servers[address] = spec
 			}
 		}
-		kept.Services[key] = &model.TableService{Spec: service.Spec, Servers: servers}
+		target.Services[key] = &model.TableService{Spec: service.Spec, Servers: servers}
 	}
-	if err := l.send(ctx, model.Diff(l.actual, kept)); err != nil {
+	if err := l.send(ctx, model.Diff(l.actual, target)); err != nil {
 		return err
 	}
 	l.update(func(s *Status) { s.Version = desired.Version })
@@ -440,7 +440,7 @@ func (l *link) send(ctx context.Context, changes []model.Change) error {
 // prefixesPerTimeout is the number of prefixes that the forwarder loads within AnswerTimeout, with ample margin.
 const prefixesPerTimeout = 200_000
 
-// sendSets sends the data of the changed sets before the transaction names it. It returns the number of prefixes.
+// sendSets uploads the data of changed access sets, before the transaction that refers to it. It returns the number of prefixes.
 func (l *link) sendSets(ctx context.Context, changes []model.Change) (int, error) {
 	prefixes := 0
 	for _, change := range changes {

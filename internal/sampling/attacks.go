@@ -10,8 +10,8 @@ import (
 	"steelyard/internal/model"
 )
 
-// mostAttacks are watched at a time: the newest.
-const mostAttacks = 64
+// maxAttacks are watched at a time: the newest.
+const maxAttacks = 64
 
 // samplesPerSecond suffice to locate the sources of an attack.
 const samplesPerSecond = 500
@@ -55,7 +55,7 @@ func (a *attacks) follow(list []*dpclient.Attack) {
 		if counts == nil && goesOn {
 			counts = newNetworks()
 		}
-		if goesOn && !attack.GetSubsided() && len(a.underWay) < mostAttacks { // packets after the flood are not counted
+		if goesOn && !attack.GetSubsided() && len(a.underWay) < maxAttacks { // packets after the flood are not counted
 			a.underWay[id] = counts
 			a.rate += attack.GetRate()
 		}

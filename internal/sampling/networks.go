@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	mostNetworks = 1024
+	maxNetworks  = 1024
 	shownSources = 10
-	leastSamples = 20 // minimum for a result
-	leastSeen    = 3  // by a network that is named
+	minSamples   = 20 // minimum for a result
+	minSeen      = 3  // by a network that is named
 )
 
 // Source is a source network of an attack.
@@ -45,7 +45,7 @@ type networks struct {
 	samples      uint64
 	total, fresh uint64 // packets that the samples represent; those of networks without a counter
 	of           map[netip.Prefix]*counter
-	least        []*counter // a heap, the smallest first
+	minimum      []*counter // a heap, the smallest first
 }
 
 func newNetworks() *networks {
@@ -53,20 +53,20 @@ func newNetworks() *networks {
 }
 
 // Len, Less, Swap, Push and Pop implement heap.Interface.
-func (n *networks) Len() int           { return len(n.least) }
-func (n *networks) Less(i, j int) bool { return n.least[i].count < n.least[j].count }
+func (n *networks) Len() int           { return len(n.minimum) }
+func (n *networks) Less(i, j int) bool { return n.minimum[i].count < n.minimum[j].count }
 func (n *networks) Swap(i, j int) {
-	n.least[i], n.least[j] = n.least[j], n.least[i]
-	n.least[i].at, n.least[j].at = i, j
+	n.minimum[i], n.minimum[j] = n.minimum[j], n.minimum[i]
+	n.minimum[i].at, n.minimum[j].at = i, j
 }
 func (n *networks) Push(x any) {
 	c := x.(*counter)
-	c.at = len(n.least)
-	n.least = append(n.least, c)
+	c.at = len(n.minimum)
+	n.minimum = append(n.minimum, c)
 }
 func (n *networks) Pop() any {
-	last := n.least[len(n.least)-1]
-	n.least = n.least[:len(n.least)-1]
+	last := n.minimum[len(n.minimum)-1]
+	n.minimum = n.minimum[:len(n.minimum)-1]
 	return last
 }
 
@@ -92,13 +92,13 @@ func (n *networks) add(address netip.Addr, packets uint64) {
 		return
 	}
 	n.fresh += packets
-	if len(n.least) < mostNetworks {
+	if len(n.minimum) < maxNetworks {
 		c := &counter{network: network, count: packets, samples: 1}
 		n.of[network] = c
 		heap.Push(n, c)
 		return
 	}
-	c := n.least[0]
+	c := n.minimum[0]
 	delete(n.of, c.network)
 	c.network, c.excess, c.samples = network, c.count, 1
 	c.count += packets
@@ -109,11 +109,11 @@ func (n *networks) add(address netip.Addr, packets uint64) {
 // frequent returns the networks that have 1 % or more of the packets, the most frequent first.
 func (n *networks) frequent() []Source {
 	var list []Source
-	if n.samples < leastSamples {
+	if n.samples < minSamples {
 		return nil
 	}
-	for _, c := range n.least {
-		if seen := c.count - c.excess; c.samples >= leastSeen && 100*seen >= n.total {
+	for _, c := range n.minimum {
+		if seen := c.count - c.excess; c.samples >= minSeen && 100*seen >= n.total {
 			list = append(list, Source{c.network, 100 * float64(seen) / float64(n.total)})
 		}
 	}
@@ -126,7 +126,7 @@ func (n *networks) frequent() []Source {
 // sources evaluates the samples. has returns the state of a network's validated sessions.
 func (n *networks) sources(has func(netip.Prefix) validity) Sources {
 	s := Sources{Samples: n.samples}
-	if n.samples < leastSamples {
+	if n.samples < minSamples {
 		return s
 	}
 	frequent := n.frequent()

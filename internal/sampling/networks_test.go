@@ -30,7 +30,7 @@ func TestSources(t *testing.T) {
 		next    func(i int) netip.Addr
 		check   func(s Sources) bool
 	}{
-		"too few": {leastSamples - 1, func(int) netip.Addr { return netip.MustParseAddr("192.0.2.1") },
+		"too few": {minSamples - 1, func(int) netip.Addr { return netip.MustParseAddr("192.0.2.1") },
 			func(s Sources) bool { return len(s.Networks) == 0 && !s.Spoofed && !s.Many }},
 		"one network": {100, func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}) },
 			func(s Sources) bool {
@@ -40,7 +40,7 @@ func TestSources(t *testing.T) {
 			func(s Sources) bool {
 				return len(s.Networks) == 1 && s.Networks[0].Network == netip.MustParsePrefix("2001:db8:1::/48")
 			}},
-		"few random": {leastSamples, func(int) netip.Addr { return randomAddress(r) },
+		"few random": {minSamples, func(int) netip.Addr { return randomAddress(r) },
 			func(s Sources) bool { return s.Spoofed && len(s.Networks) == 0 }},
 		"many random": {200000, func(int) netip.Addr { return randomAddress(r) },
 			func(s Sources) bool { return s.Spoofed && len(s.Networks) == 0 }},
@@ -60,7 +60,7 @@ func TestSources(t *testing.T) {
 		for i := range test.samples {
 			n.add(test.next(i), 1)
 		}
-		if s := n.sources(noSession); !test.check(s) || len(n.of) > mostNetworks {
+		if s := n.sources(noSession); !test.check(s) || len(n.of) > maxNetworks {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
@@ -130,14 +130,14 @@ func TestAttackSources(t *testing.T) {
 	if first := forwarder.Fetches()[0]; first.GetReceived() != 200 || first.GetDropped() != 200 {
 		t.Errorf("%v", first)
 	}
-	for range leastSamples {
+	for range minSamples {
 		forwarder.AddSamples(&pb.Sample{Header: frame(t, syn), Length: 60, OneIn: 200},
 			&pb.Sample{Header: frame(t, syn), Length: 60, OneIn: 200, Drop: "table-full"},
 			&pb.Sample{Header: frame(t, udp6), Length: 60, OneIn: 200})
 	}
-	waitFor(t, "samples of the attack", func() bool { return s.Sources(attack).Samples >= leastSamples && len(s.Sources(attack).Networks) > 0 })
+	waitFor(t, "samples of the attack", func() bool { return s.Sources(attack).Samples >= minSamples && len(s.Sources(attack).Networks) > 0 })
 	got := s.Sources(attack)
-	if len(got.Networks) != 1 || got.Networks[0].Network.String() != "198.51.100.0/24" || got.Samples != leastSamples {
+	if len(got.Networks) != 1 || got.Networks[0].Network.String() != "198.51.100.0/24" || got.Samples != minSamples {
 		t.Errorf("%+v", got)
 	}
 	ended := &pb.Attack{Kind: "syn-flood", Service: key, BeganUnixMs: 1, EndedUnixMs: 2}
@@ -150,7 +150,7 @@ func TestAttackSources(t *testing.T) {
 		time.Sleep(2 * fetchPeriod)
 		return ended
 	})
-	if got := s.Sources(ended); got.Samples != leastSamples {
+	if got := s.Sources(ended); got.Samples != minSamples {
 		t.Errorf("after its end: %+v", got)
 	}
 	forwarder.SetAttacks()

@@ -25,7 +25,7 @@ const (
 	counterPeriod = 20 * time.Second
 	callTimeout   = 5 * time.Second
 	retryPeriod   = time.Second
-	mostPages     = 8 // answers that one turn fetches
+	maxPages      = 8 // answers that one turn fetches
 )
 
 // Forwarder is the part of a forwarder's client that a Sampler calls.
@@ -230,7 +230,7 @@ func (s *Sampler) note(err error) {
 }
 
 func (s *Sampler) fetch(ctx context.Context, rates dpclient.SampleRates) error {
-	for range mostPages {
+	for range maxPages {
 		samples, err := s.forwarder.Samples(ctx, s.after, rates)
 		if err != nil {
 			return err

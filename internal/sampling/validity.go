@@ -22,7 +22,7 @@ const (
 	looksAtOnce = 8                // networks looked up in a period
 	lookAgain   = 15 * time.Second // of an unvalidated network: a client may have connected since
 	lookTimeout = time.Minute      // of a large session table
-	mostLooked  = 4096             // networks that are remembered
+	maxLooked   = 4096             // networks that are remembered
 )
 
 // looked is an answer of the forwarder.
@@ -84,7 +84,7 @@ func (a *attacks) due(now time.Time) []netip.Prefix {
 	for id, counts := range a.of {
 		for _, source := range counts.frequent() {
 			known := a.looked[source.Network]
-			if len(needed) < mostLooked && known.is != unknown {
+			if len(needed) < maxLooked && known.is != unknown {
 				needed[source.Network] = known
 			}
 			_, counting := a.underWay[id]

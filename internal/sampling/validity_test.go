@@ -82,7 +82,7 @@ func TestSamplingFollowsTheFloodsRate(t *testing.T) {
 func TestSourcesWithSessions(t *testing.T) {
 	n := newNetworks()
 	customer, attacker := netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("198.51.100.9")
-	for range leastSamples {
+	for range minSamples {
 		n.add(customer, 10)
 		n.add(attacker, 10)
 	}
@@ -111,7 +111,7 @@ func TestSessionsAreLookedUp(t *testing.T) {
 	attack := flood(1000, false)
 	forwarder.SetAttacks(attack)
 	waitFor(t, "requests for samples", func() bool { return len(forwarder.Fetches()) > 1 })
-	for range leastSamples {
+	for range minSamples {
 		forwarder.AddSamples(synFrom(t, netip.MustParseAddr("203.0.113.9"), 2), synFrom(t, netip.MustParseAddr("198.51.100.9"), 2))
 	}
 	waitFor(t, "the sources", func() bool { got := s.Sources(attack); return len(got.Networks) > 0 && got.Clients })

@@ -39,11 +39,11 @@ type smoothed struct {
 }
 
 // take adds a new measurement to an average. It ignores NaN and infinity, which would never leave the average.
-func (s *smoothed) take(m Measure, constant time.Duration, most float64) {
+func (s *smoothed) take(m Measure, constant time.Duration, maximum float64) {
 	if m.At.IsZero() || !m.At.After(s.at) || math.IsNaN(m.Value) || math.IsInf(m.Value, 0) || m.Value < 0 {
 		return
 	}
-	value := min(m.Value, most)
+	value := min(m.Value, maximum)
 	if s.at.IsZero() {
 		s.value = value
 	} else {
@@ -81,7 +81,7 @@ func (b *Balancer) Step(now time.Time, servers []Server) Result {
 		follow = byLatency
 	}
 	speed := follow(candidates, b.options.Gamma)
-	warning := settleTargets(candidates, b.options.Least)
+	warning := settleTargets(candidates, b.options.Minimum)
 	b.hold(candidates, now)
 	b.move(candidates, -math.Expm1(-elapsed.Seconds()*speed/b.options.Settle.Seconds()), now)
 	return b.publish(candidates, warning)
@@ -170,7 +170,7 @@ const crowded = 0.2
 
 // settleTargets scales the candidates' targets to a sum of 1, less for those with less free capacity, and keeps each
 // above the least share. It returns a warning if they are too few.
-func settleTargets(candidates []*candidate, least float64) string {
+func settleTargets(candidates []*candidate, minimum float64) string {
 	in, sum, room := 0, 0.0, 0.0
 	for _, c := range candidates {
 		if c.in() {
@@ -191,7 +191,7 @@ func settleTargets(candidates []*candidate, least float64) string {
 		if c.in() {
 			target := c.weight
 			if follow > 0 {
-				target = follow*(least*c.weight+(1-least)*c.target/sum) + (1-follow)*c.weight
+				target = follow*(minimum*c.weight+(1-minimum)*c.target/sum) + (1-follow)*c.weight
 			}
 			c.target = target
 		}
@@ -241,7 +241,7 @@ func (b *Balancer) move(candidates []*candidate, part float64, now time.Time) {
 			started := float64(now.Sub(c.since)) / float64(b.options.SlowStart)
 			if started < 1 {
 				// It grows with the time alone: damping on top would make it slower still.
-				goal = c.target * max(started, b.options.Least)
+				goal = c.target * max(started, b.options.Minimum)
 				c.known.share = goal
 				c.Starting = true
 			}

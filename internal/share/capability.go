@@ -15,14 +15,14 @@ func (b *Balancer) setAside(c *candidate, now time.Time) {
 	k, missing := c.known, c.Reason
 	c.room = 1
 	for _, one := range []struct {
-		what       string
-		s          smoothed
-		from, most float64
+		what          string
+		s             smoothed
+		from, maximum float64
 	}{
 		{"link", k.link, b.options.Busy, b.options.Overload}, {"cpu", k.cpu, b.options.Busy, b.options.Overload},
-		{"loss", k.loss, b.options.MostLoss / 2, b.options.MostLoss},
+		{"loss", k.loss, b.options.MaxLoss / 2, b.options.MaxLoss},
 	} {
-		room := min(1, max(0, (one.most-one.s.value)/(one.most-one.from)))
+		room := min(1, max(0, (one.maximum-one.s.value)/(one.maximum-one.from)))
 		room = 1 - b.trust(one.s, now)*(1-room)
 		if room >= c.room {
 			continue
@@ -64,7 +64,7 @@ func (b *Balancer) assess(c *candidate, now time.Time) {
 		// use as the mean (countUse); the delay must be known.
 		c.trustN, c.trustU = note("delay", k.delay), b.trust(k.link, now)
 		c.network = 1 / max(k.delay.value, 1e-6)
-		c.network *= 1 - b.trust(k.loss, now)*min(1, k.loss.value/b.options.MostLoss)
+		c.network *= 1 - b.trust(k.loss, now)*min(1, k.loss.value/b.options.MaxLoss)
 		// (6) C = 1 − c: the free part. The server's size is in its weight.
 		c.trustC = note("cpu", k.cpu)
 		c.compute = 1 - k.cpu.value

@@ -36,7 +36,7 @@ type Capacity struct {
 
 const (
 	capacitySmooth = 5 * time.Second
-	leastCapacity  = 1e6 // bits/s: signs on a nearly idle link are ignored
+	minCapacity    = 1e6 // bits/s: signs on a nearly idle link are ignored
 	signGone       = 0.5 // of a sign
 	signLost       = time.Minute
 
@@ -44,14 +44,14 @@ const (
 	farLess    = 0.7 // of the peak: they did not
 	farLessFor = 30 * time.Second
 	aboveClean = 1.02           // a candidate is above all that has passed without a sign
-	firstMost  = 36 * time.Hour // for two crests of one load a day
+	firstMax   = 36 * time.Hour // for two crests of one load a day
 
 	fullLearned = time.Hour      // a link of known capacity is not full for longer: its signs have another cause
-	fullMost    = 12 * time.Hour // a link of unknown capacity may be full during a whole daily peak
+	fullMax     = 12 * time.Hour // a link of unknown capacity may be full during a whole daily peak
 
 	peakDecay  = 10 * time.Minute
-	leastHold  = 5 * time.Minute
-	mostHold   = time.Hour
+	minHold    = 5 * time.Minute
+	maxHold    = time.Hour
 	inUse      = 0.8              // of the learned capacity: only above this use, probe for more
 	growth     = 10 * time.Minute // time constant of trying: 10 % a minute
 	growthMost = 1.5              // of the sure capacity; without a sign up to there it was wrong
@@ -108,11 +108,11 @@ func (c *Capacity) stays(now time.Time, elapsed float64) (again bool) {
 	} else if c.left.IsZero() {
 		c.left = now
 	}
-	most := fullMost
+	maximum := fullMax
 	if c.sure > 0 {
-		most = fullLearned
+		maximum = fullLearned
 	}
-	if (c.left.IsZero() || now.Sub(c.left) < farLessFor) && now.Sub(c.began) < most {
+	if (c.left.IsZero() || now.Sub(c.left) < farLessFor) && now.Sub(c.began) < maximum {
 		return false
 	}
 	c.full = false
@@ -121,14 +121,14 @@ func (c *Capacity) stays(now time.Time, elapsed float64) (again bool) {
 
 // ended evaluates signs that have gone.
 func (c *Capacity) ended(now time.Time) {
-	evident := c.peak >= leastCapacity && c.rate.value <= fell*c.peak && c.peak >= aboveClean*c.clean.of(now, math.Max)
+	evident := c.peak >= minCapacity && c.rate.value <= fell*c.peak && c.peak >= aboveClean*c.clean.of(now, math.Max)
 	// Below the sure capacity, delays of another cause appear at any rate: they confirm nothing.
 	known := c.sure > 0 && agree(c.peak, c.sure) && (evident || c.tried)
-	if now.Sub(c.firstAt) >= firstMost {
+	if now.Sub(c.firstAt) >= firstMax {
 		c.first = 0
 	}
 	if known {
-		c.hold = min(2*c.hold, mostHold)
+		c.hold = min(2*c.hold, maxHold)
 	}
 	switch {
 	case known && c.peak > c.sure:
@@ -136,7 +136,7 @@ func (c *Capacity) ended(now time.Time) {
 	case evident && c.first > 0 && agree(c.peak, c.first):
 		c.sure, c.first = (c.first+c.peak)/2, 0
 		if !known {
-			c.hold = leastHold
+			c.hold = minHold
 		}
 	case evident:
 		c.first, c.firstAt = c.peak, now

@@ -12,8 +12,8 @@ import (
 // for 10 s now and then: that does not confirm it.
 func TestShortSignsDoNotConfirmACapacity(t *testing.T) {
 	for name, test := range map[string]struct {
-		next func(*rand.Rand) int // seconds from one flicker to the next
-		most int                  // hours until it is followed
+		next    func(*rand.Rand) int // seconds from one flicker to the next
+		maximum int                  // hours until it is followed
 	}{
 		"each 45 min": {func(*rand.Rand) int { return 45 * 60 }, 2}, "each 10 min": {func(r *rand.Rand) int { return 1 + int(600*r.ExpFloat64()) }, 6},
 	} {
@@ -24,7 +24,7 @@ func TestShortSignsDoNotConfirmACapacity(t *testing.T) {
 		if c.Rate() == 0 {
 			t.Fatal("not learned")
 		}
-		c.hold = mostHold // trials have failed for long
+		c.hold = maxHold // trials have failed for long
 		random := rand.New(rand.NewPCG(9, 9))
 		held, flicker := 0, test.next(random)
 		for second := range 24 * 3600 {
@@ -42,7 +42,7 @@ func TestShortSignsDoNotConfirmACapacity(t *testing.T) {
 			steps(&c, &now, 1, rate*(1+0.03*random.NormFloat64()), sign)
 		}
 		t.Logf("flickers %s: held back for %v", name, time.Duration(held)*time.Second)
-		if held > test.most*3600 {
+		if held > test.maximum*3600 {
 			t.Errorf("flickers %s: held back for %v", name, time.Duration(held)*time.Second)
 		}
 	}

@@ -96,7 +96,7 @@ func (n network) run(t *testing.T, length time.Duration) course {
 }
 
 // swing is the least and the most share of a link's server in a period.
-func (c course) swing(link int, from, to time.Duration) (least, most float64) {
+func (c course) swing(link int, from, to time.Duration) (minimum, maximum float64) {
 	return trace{at: c.at, shares: c.shares}.swing(link, from, to)
 }
 
@@ -115,14 +115,14 @@ func (c course) fullPart(link int, from, to time.Duration) float64 {
 }
 
 // capacities is the range of what was learned in a period; zero counts as none.
-func (c course) capacities(link int, from, to time.Duration) (least, most float64) {
-	least = math.Inf(1)
+func (c course) capacities(link int, from, to time.Duration) (minimum, maximum float64) {
+	minimum = math.Inf(1)
 	for i, at := range c.at {
 		if v := c.learned[i][link]; at >= from && at < to && v > 0 {
-			least, most = min(least, v), max(most, v)
+			minimum, maximum = min(minimum, v), max(maximum, v)
 		}
 	}
-	return least, most
+	return minimum, maximum
 }
 
 const mbit = 1e6
@@ -170,8 +170,8 @@ func TestCapacityThatChangesIsFollowed(t *testing.T) {
 		return 600 * mbit
 	}
 	c := n.run(t, end)
-	if _, most := c.capacities(0, 0, shrinks); most > 0 {
-		t.Errorf("learned %v before it was full", most)
+	if _, maximum := c.capacities(0, 0, shrinks); maximum > 0 {
+		t.Errorf("learned %v before it was full", maximum)
 	}
 	learned, back := time.Duration(0), time.Duration(0)
 	for i, at := range c.at {
@@ -183,8 +183,8 @@ func TestCapacityThatChangesIsFollowed(t *testing.T) {
 		}
 	}
 	t.Logf("learned %v after it shrank, used again %v after it grew", learned, back)
-	if least, most := c.capacities(0, grows-2*period, grows); least < 180*mbit || most > 260*mbit {
-		t.Errorf("shrunken: %v to %v", least, most)
+	if minimum, maximum := c.capacities(0, grows-2*period, grows); minimum < 180*mbit || maximum > 260*mbit {
+		t.Errorf("shrunken: %v to %v", minimum, maximum)
 	}
 	if learned == 0 || learned > 3*period || back == 0 || back > 2*period {
 		t.Error("too late")
@@ -193,8 +193,8 @@ func TestCapacityThatChangesIsFollowed(t *testing.T) {
 		t.Errorf("after it grew again, its share is %v to %v", low, high)
 	}
 	for i := 1; i < linksOf; i++ {
-		if _, most := c.capacities(i, 0, end); most > 0 {
-			t.Errorf("link %d was never full, and has %v", i, most)
+		if _, maximum := c.capacities(i, 0, end); maximum > 0 {
+			t.Errorf("link %d was never full, and has %v", i, maximum)
 		}
 	}
 }
@@ -269,18 +269,18 @@ func TestLoadInWaves(t *testing.T) {
 			with := n.run(t, to)
 			low, high := with.swing(0, from, to)
 			lowWithout, highWithout := without.swing(0, from, to)
-			least, most := with.capacities(0, from, to)
+			minimum, maximum := with.capacities(0, from, to)
 			full, fullWithout := with.fullPart(0, from, to), without.fullPart(0, from, to)
 			t.Logf("noise %.0f %%, period %v: share %.4f to %.4f, full %.1f %%; not learned %.4f to %.4f, full %.1f %%; capacity %.0f to %.0f Mbit/s", 100*noise,
-				period, low, high, 100*full, lowWithout, highWithout, 100*fullWithout, least/mbit, most/mbit)
+				period, low, high, 100*full, lowWithout, highWithout, 100*fullWithout, minimum/mbit, maximum/mbit)
 			// At a crest, 85 % to 95 % of the link is 0.057 to 0.063.
 			if high > highWithout+2*deadband || low < (0.9-1.5*noise)*0.057 || full > fullWithout {
 				t.Errorf("noise %v, period %v: share %.4f to %.4f, without learning %.4f to %.4f", noise, period, low, high, lowWithout, highWithout)
 			}
-			if most > 0 && (least < 0.65*200*mbit || most > 1.6*200*mbit) {
-				t.Errorf("noise %v, period %v: learned %v to %v", noise, period, least, most)
+			if maximum > 0 && (minimum < 0.65*200*mbit || maximum > 1.6*200*mbit) {
+				t.Errorf("noise %v, period %v: learned %v to %v", noise, period, minimum, maximum)
 			}
-			if noise < 0.1 && most == 0 {
+			if noise < 0.1 && maximum == 0 {
 				t.Errorf("period %v: nothing is learned", period)
 			}
 		}
@@ -295,15 +295,15 @@ func TestSharesOfALearnedLinkStandStill(t *testing.T) {
 		n.seed = uint64(hour)
 		c := n.run(t, 8*period)
 		const from, to = 7*period + 30*time.Minute, 7*period + 2*time.Hour
-		least, most := c.swing(0, from, to)
-		t.Logf("share %.4f to %.4f, full %.2f %% of the time", least, most, 100*c.fullPart(0, from, to))
-		if most-least > 0.01 || c.fullPart(0, from, to) > 0.01 {
-			t.Errorf("between %.4f and %.4f, full %v", least, most, c.fullPart(0, from, to))
+		minimum, maximum := c.swing(0, from, to)
+		t.Logf("share %.4f to %.4f, full %.2f %% of the time", minimum, maximum, 100*c.fullPart(0, from, to))
+		if maximum-minimum > 0.01 || c.fullPart(0, from, to) > 0.01 {
+			t.Errorf("between %.4f and %.4f, full %v", minimum, maximum, c.fullPart(0, from, to))
 		}
 		still := math.Inf(1)
 		for at := from; at+20*time.Minute <= to; at += time.Minute {
-			least, most := c.swing(0, at, at+20*time.Minute)
-			still = min(still, most-least)
+			minimum, maximum := c.swing(0, at, at+20*time.Minute)
+			still = min(still, maximum-minimum)
 		}
 		if still > 2*deadband {
 			t.Errorf("never still for 20 minutes: %.4f", still)

@@ -50,13 +50,13 @@ type Options struct {
 
 	Busy      float64       // use of a link or a server from which its share falls; default 0.85
 	Overload  float64       // use at which it is set aside; default 0.95
-	MostLoss  float64       // loss at which a link is set aside; from half of it the share falls; default 0.05
+	MaxLoss   float64       // loss at which a link is set aside; from half of it the share falls; default 0.05
 	Smooth    time.Duration // time constant of measurements; default 5 s
 	Settle    time.Duration // time constant of shares; default 30 s; at least four times Smooth and the feedback's delay together
 	Fresh     time.Duration // age up to which a measure counts fully; default 15 s
 	Stale     time.Duration // age from which it does not count; default 60 s
 	SlowStart time.Duration // time in which a server's share grows to its own; default 30 s; negative: none
-	Least     float64       // least share of a candidate, and the share of one set aside, of the even share; default 0.05
+	Minimum   float64       // least share of a candidate, and the share of one set aside, of the even share; default 0.05
 	Deadband  float64       // changes below this, of the even share, are not published; default 0.02
 }
 
@@ -75,8 +75,8 @@ func (o Options) withDefaults() Options {
 	o.Gamma = min(max(o.Gamma, 0), 1)
 	number(&o.Overload, 0.95)
 	number(&o.Busy, 0.85)
-	number(&o.MostLoss, 0.05)
-	number(&o.Least, 0.05)
+	number(&o.MaxLoss, 0.05)
+	number(&o.Minimum, 0.05)
 	number(&o.Deadband, 0.02)
 	duration(&o.Smooth, 5*time.Second)
 	duration(&o.Settle, 30*time.Second)

@@ -66,7 +66,7 @@ func checkRanges(t *testing.T, r Result) {
 }
 
 func TestEquationsByHand(t *testing.T) {
-	b := undamped(Options{Least: 1e-12})
+	b := undamped(Options{Minimum: 1e-12})
 	r := settled(b, func(now time.Time) []Server {
 		s := even(3, now)
 		s[0].Delay, s[1].Delay, s[2].Delay = At(now, 0.001), At(now, 0.002), At(now, 0.004)
@@ -85,7 +85,7 @@ func TestEquationsByHand(t *testing.T) {
 
 func TestGammaChoosesWhatCounts(t *testing.T) {
 	for _, test := range []struct{ gamma, want float64 }{{1, 0.5}, {-1, 0.25}, {0.5, 0.375}} {
-		r := settled(undamped(Options{Gamma: test.gamma, Least: 1e-12}), func(now time.Time) []Server {
+		r := settled(undamped(Options{Gamma: test.gamma, Minimum: 1e-12}), func(now time.Time) []Server {
 			s := even(2, now)
 			s[0].CPU, s[1].CPU = At(now, 0.8), At(now, 0.4)
 			return s
@@ -111,7 +111,7 @@ func TestOverloadedAreSetAside(t *testing.T) {
 		"cpu":  func(s *Server, now time.Time) { s.CPU = At(now, 0.97) },
 		"loss": func(s *Server, now time.Time) { s.Loss = At(now, 0.2) },
 	} {
-		r := settled(undamped(Options{Least: 0.05}), func(now time.Time) []Server {
+		r := settled(undamped(Options{Minimum: 0.05}), func(now time.Time) []Server {
 			s := even(5, now)
 			spoil(&s[2], now)
 			return s

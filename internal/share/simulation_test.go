@@ -89,14 +89,14 @@ func (p plant) run(t *testing.T, o Options, length time.Duration) trace {
 }
 
 // swing returns the least and the most share of a server in a period.
-func (x trace) swing(server int, from, to time.Duration) (least, most float64) {
-	least = math.Inf(1)
+func (x trace) swing(server int, from, to time.Duration) (minimum, maximum float64) {
+	minimum = math.Inf(1)
 	for i, at := range x.at {
 		if at >= from && at < to {
-			least, most = min(least, x.shares[i][server]), max(most, x.shares[i][server])
+			minimum, maximum = min(minimum, x.shares[i][server]), max(maximum, x.shares[i][server])
 		}
 	}
-	return least, most
+	return minimum, maximum
 }
 
 func (x trace) meanLatency(from, to time.Duration) float64 {
@@ -148,16 +148,16 @@ func TestStepDoesNotOscillate(t *testing.T) {
 			}
 			x := p.run(t, Options{}, 30*time.Minute)
 			_, final := x.swing(0, 29*time.Minute, 30*time.Minute)
-			least, _ := x.swing(0, time.Minute, 30*time.Minute)
+			minimum, _ := x.swing(0, time.Minute, 30*time.Minute)
 			if final > 0.0985 {
 				t.Errorf("load %v, delay %v: no answer to the step: %v", load, delay, final)
 			}
 			// It never went below its end by more than two deadbands.
-			if final-least > 2*deadband {
-				t.Errorf("load %v, delay %v: it ends at %.4f, and was at %.4f before", load, delay, final, least)
+			if final-minimum > 2*deadband {
+				t.Errorf("load %v, delay %v: it ends at %.4f, and was at %.4f before", load, delay, final, minimum)
 			}
-			if least, most := x.swing(0, 20*time.Minute, 30*time.Minute); most-least > deadband {
-				t.Errorf("load %v, delay %v: it still moves between %.4f and %.4f", load, delay, least, most)
+			if minimum, maximum := x.swing(0, 20*time.Minute, 30*time.Minute); maximum-minimum > deadband {
+				t.Errorf("load %v, delay %v: it still moves between %.4f and %.4f", load, delay, minimum, maximum)
 			}
 		}
 	}
@@ -175,7 +175,7 @@ func TestSquareWaveIsNotAmplified(t *testing.T) {
 			return 0
 		}
 		x := p.run(t, Options{}, 80*time.Minute)
-		least, most := x.swing(0, 40*time.Minute, 80*time.Minute)
+		minimum, maximum := x.swing(0, 40*time.Minute, 80*time.Minute)
 		// What both halves would settle at, if they lasted.
 		q := p
 		q.extra = func(i int, _ time.Duration) float64 {
@@ -185,11 +185,11 @@ func TestSquareWaveIsNotAmplified(t *testing.T) {
 			return 0
 		}
 		low, _ := q.run(t, Options{}, 30*time.Minute).swing(0, 29*time.Minute, 30*time.Minute)
-		if most > 0.1+0.004 || least < low-0.004 {
-			t.Errorf("period %v: between %.4f and %.4f, beyond %.4f and 0.1", period, least, most, low)
+		if maximum > 0.1+0.004 || minimum < low-0.004 {
+			t.Errorf("period %v: between %.4f and %.4f, beyond %.4f and 0.1", period, minimum, maximum, low)
 		}
-		if period <= 20*time.Second && most-least > (0.1-low)/2 {
-			t.Errorf("period %v: it follows a fast wave from %.4f to %.4f", period, least, most)
+		if period <= 20*time.Second && maximum-minimum > (0.1-low)/2 {
+			t.Errorf("period %v: it follows a fast wave from %.4f to %.4f", period, minimum, maximum)
 		}
 	}
 }
@@ -199,9 +199,9 @@ func TestNoiseIsNotFollowed(t *testing.T) {
 	p.noise, p.delay, p.seed = 0.2, 2*time.Second, 7
 	x := p.run(t, Options{}, time.Hour)
 	for server := range 10 {
-		least, most := x.swing(server, 5*time.Minute, time.Hour)
-		if least < 0.08 || most > 0.12 {
-			t.Errorf("server %d: between %.4f and %.4f for noise of 20 %%", server, least, most)
+		minimum, maximum := x.swing(server, 5*time.Minute, time.Hour)
+		if minimum < 0.08 || maximum > 0.12 {
+			t.Errorf("server %d: between %.4f and %.4f for noise of 20 %%", server, minimum, maximum)
 		}
 	}
 	if x.publish > 3600/5 {
@@ -216,8 +216,8 @@ func TestDelayedFeedback(t *testing.T) {
 		p.delay = delay * time.Second
 		x := p.run(t, Options{Settle: 4 * (5*time.Second + p.delay)}, time.Hour)
 		for server := range 10 {
-			if least, most := x.swing(server, 40*time.Minute, time.Hour); most-least > deadband {
-				t.Errorf("delay %v: server %d still moves between %.4f and %.4f", p.delay, server, least, most)
+			if minimum, maximum := x.swing(server, 40*time.Minute, time.Hour); maximum-minimum > deadband {
+				t.Errorf("delay %v: server %d still moves between %.4f and %.4f", p.delay, server, minimum, maximum)
 			}
 		}
 	}
@@ -234,9 +234,9 @@ func TestSettingAsideDoesNotOscillate(t *testing.T) {
 		return 0
 	}
 	x := p.run(t, Options{}, time.Hour)
-	least, most := x.swing(0, 40*time.Minute, time.Hour)
-	if most-least > deadband {
-		t.Errorf("between %.4f and %.4f", least, most)
+	minimum, maximum := x.swing(0, 40*time.Minute, time.Hour)
+	if maximum-minimum > deadband {
+		t.Errorf("between %.4f and %.4f", minimum, maximum)
 	}
 }
 
@@ -277,8 +277,8 @@ func TestLeastLatencySettles(t *testing.T) {
 		p.delay = 2 * time.Second
 		x := p.run(t, Options{Policy: LeastLatency}, time.Hour)
 		for server := range 10 {
-			if least, most := x.swing(server, 40*time.Minute, time.Hour); most-least > deadband {
-				t.Errorf("load %v: server %d still moves between %.4f and %.4f", load, server, least, most)
+			if minimum, maximum := x.swing(server, 40*time.Minute, time.Hour); maximum-minimum > deadband {
+				t.Errorf("load %v: server %d still moves between %.4f and %.4f", load, server, minimum, maximum)
 			}
 		}
 	}

@@ -59,8 +59,8 @@ type Store struct {
 	deadline   *time.Timer               // of the next drain; nil: none
 	sets       map[string]*model.SetData // contents of the files of access sets
 	unsaved    error                     // why drains could not be saved
-	again      *time.Timer               // timer of the next attempt to save; nil: not needed so far
-	ordered    chan struct{}             // closed at the next own order
+	retry      *time.Timer               // retries to save drains; nil: not needed so far
+	ordered    chan struct{}             // closed when the next drain is ordered at this agent
 }
 
 // numbered is a configuration with its generation and its servers.
@@ -375,7 +375,7 @@ const saveRetry = 5 * time.Second
 // saved records the result of writing the state, and schedules another attempt after a failure.
 func (s *Store) saved(err error) error {
 	if s.unsaved == nil && err != nil {
-		s.again = time.AfterFunc(saveRetry, s.save)
+		s.retry = time.AfterFunc(saveRetry, s.save)
 	}
 	s.unsaved = err
 	return err
@@ -388,7 +388,7 @@ func (s *Store) save() {
 		return
 	}
 	if s.unsaved = s.drains.save(); s.unsaved != nil {
-		s.again.Reset(saveRetry)
+		s.retry.Reset(saveRetry)
 	}
 }
 

@@ -229,9 +229,9 @@ def test_quick_runs_are_labelled(places):
     assert docs.main(quick=True) == 0
     page = (places / "figures/density.md").read_text()
     assert "`make bench BENCH=density QUICK=1`" in page
-    assert "Measured by quick runs, with fewer repetitions: all." in docs.README.read_text()
+    assert "Measured by quick runs, with fewer repetitions: all figures." in docs.README.read_text()
     assert (
-        "Measured by quick runs, with fewer repetitions: all."
+        "Measured by quick runs, with fewer repetitions: all figures."
         in (places / "figures/README.md").read_text()
     )
 
