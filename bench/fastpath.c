@@ -162,7 +162,8 @@ static bool cell_measure(const struct cell *c, const struct arguments *a, struct
 	}
 	double injection = usual_injection(result, a->runs);
 	for (unsigned i = 0; i < a->runs; i++)
-		measure_report(&m, result[i].all - injection, "two random cache lines", result[i].stick);
+		measure_report(&m, result[i].all - injection, "two random cache lines",
+		               result[i].stick);
 	if (fixture_drops(c->fixture) == drops)
 		return true;
 	fprintf(stderr, "packets were dropped while it was measured\n");

@@ -392,7 +392,8 @@ HEADLINES = [
         lambda row: row["median"] >= 1_000_000,
     ),
     priority(
-        "99th-percentile latency of the urgent 5 % of requests in bursts, with a hook at the driver",
+        "99th-percentile latency of the urgent 5 % of requests in bursts, with a hook at the"
+        " driver",
         {"figure": "5", "schedule": "ours", "pace": "as it is"},
         "≤ 0.015 × none",
         lambda row: row["ratio"] <= 0.015,

@@ -297,8 +297,9 @@ void wait_abandon(void);
 /* Returns memory of this thread, valid until its next such call. NULL: none. */
 struct pollfd *wait_polled(nfds_t count);
 
-/* Wakes the threads that wait for it; for its end. */
+/* Wakes the threads that wait for an event of the object. */
 void object_notify(struct object *o);
+/* Wakes the threads that wait for a closed object, and unlinks them. */
 void object_closed(struct object *o);
 
 /* The epoll instance with all of the stack's descriptors (wakeup.c). */
@@ -380,7 +381,8 @@ void relays_linger(void);
 
 /* Returns whether the descriptor's other end is a relay, of this process or another one. */
 bool relay_has(int fd);
-/* Records it, if it is; the second: locked, and it is. */
+/* Records that the descriptor's other end is a relay, if it is. relay_mark_locked(): with the lock,
+ * and without the check. */
 void relay_mark(int fd);
 void relay_mark_locked(int fd);
 /* Returns the addresses of its connection, and the family of its socket; 0: it is no relay. */

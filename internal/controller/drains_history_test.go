@@ -20,14 +20,14 @@ var (
 // drainHistory sends random orders for one forwarder, to controllers and to its agent's socket, and tracks the expected state.
 type drainHistory struct {
 	*lab
-	gates    []*gate
-	f        *runningAgent
-	random   *rand.Rand
-	away     bool
-	ownGiven bool            // orders were given at the socket since all agreed
-	want     map[string]bool // drained
-	unheard  map[string]bool // the agent may lack a controller's order; if it is disconnected, it does
-	log      []string
+	gates     []*gate
+	f         *runningAgent
+	random    *rand.Rand
+	away      bool
+	ownStored bool            // orders were given at the socket since all agreed
+	want      map[string]bool // drained
+	unheard   map[string]bool // the agent may lack a controller's order; if it is disconnected, it does
+	log       []string
 }
 
 func (h *drainHistory) say(format string, args ...any) {
@@ -45,7 +45,7 @@ func (h *drainHistory) order() {
 		}
 		h.mustOrder(h.socket(), "", server, drains)
 		h.say("%s=%v at its socket", server[7:9], drains)
-		h.ownGiven = true
+		h.ownStored = true
 		if !h.unheard[server] { // otherwise the controllers' order is newer than the agent's last one
 			h.want[server] = drains
 		}
@@ -84,7 +84,7 @@ func (h *drainHistory) fault() {
 		h.start(h.f)
 		h.ready()
 	case 2:
-		if h.ownGiven { // own orders that are not stored would be lost with their host
+		if h.ownStored { // own orders that are not stored would be lost with their host
 			h.back()
 			h.agree()
 		}
@@ -153,7 +153,7 @@ func (h *drainHistory) agree() {
 		}
 		return h.mustOrder(h.controllers[0].admin, "f1", "10.1.0.23", false)
 	})
-	h.ownGiven = false
+	h.ownStored = false
 	clear(h.unheard)
 }
 

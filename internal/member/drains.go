@@ -19,18 +19,18 @@ const settleTime = 3 * time.Second
 
 // SetDrains implements the service. It refuses orders older than those on disk, whichever controller sends them.
 func (d *Desired) SetDrains(ctx context.Context, request *connect.Request[pb.SetDrainsRequest]) (*connect.Response[pb.SetDrainsResponse], error) {
-	given := store.GivenDrains{Revision: request.Msg.GetRevision(), Agent: request.Msg.GetAgent(), Judged: request.Msg.GetJudged()}
+	given := store.ControllerDrains{Revision: request.Msg.GetRevision(), Agent: request.Msg.GetAgent(), Judged: request.Msg.GetJudged()}
 	for _, order := range request.Msg.GetOrders() {
 		ref, err := drain.Parse(order.GetServer())
 		wanted := drain.FromWire(order)
 		if err != nil || !wanted.Drain { // a newer controller may have services that this agent cannot represent
 			continue
 		}
-		given.Orders = append(given.Orders, store.GivenDrain{
+		given.Orders = append(given.Orders, store.ControllerDrain{
 			Ref: ref, Service: order.GetService(), Kill: wanted.Kill, Deadline: wanted.Deadline, Revision: order.GetRevision(), Agent: order.GetAgent(), Number: order.GetNumber(),
 		})
 	}
-	taken, changed, err := d.Store.TakeGiven(given)
+	taken, changed, err := d.Store.ReplaceControllerDrains(given)
 	answer := &pb.SetDrainsResponse{Older: !taken}
 	if err != nil {
 		answer.Warnings = append(answer.Warnings, "drains are in effect but not saved: "+err.Error())

@@ -126,7 +126,7 @@ func (r *Record) configure(w World, wanted *pb.Balancing) bool {
 	case done && isWithdrawing(w.Sharers()):
 		return false // its route would be removed with the other one's
 	case done && !isBehind(w.Sharers()):
-		r.hand(w, wanted)
+		r.handOut(w, wanted)
 	case w.Waited() > limit(wanted.GetConfiguringLimitS(), ConfiguringLimit):
 		return r.refuse(w, "it did not confirm in time")
 	default:
@@ -135,8 +135,8 @@ func (r *Record) configure(w World, wanted *pb.Balancing) bool {
 	return true
 }
 
-// hand is steps ④ and ⑤: confirmed by the forwarder, so the route is handed out.
-func (r *Record) hand(w World, wanted *pb.Balancing) {
+// handOut is steps ④ and ⑤: confirmed by the forwarder, so the route is handed out.
+func (r *Record) handOut(w World, wanted *pb.Balancing) {
 	r.Alone, r.Beyond, r.Refused, r.Lacking = false, 0, nil, 0
 	vip, _ := netip.ParseAddr(wanted.GetVirtual().GetVip()) // a normal request's
 	next := Route{Destination: netip.PrefixFrom(vip, vip.BitLen()).String(), NextHop: w.NextHop(r.Forwarder, vip), Forwarder: r.Forwarder}

@@ -13,27 +13,27 @@ import (
 	"steelyard/internal/model"
 )
 
-// Where controllers send orders to drain, an agent has two kinds: theirs, and its own ones that no controller has stored yet. Both are in force:
-// docs/design/0042-controller.md.
+// An agent of controllers has two kinds of orders to drain: those of the controllers, and own ones, given at its socket, that no controller has
+// stored yet. Both are in force: docs/design/0042-controller.md.
 
 // shared is the agent's record of both kinds. It is immutable.
 type shared struct {
-	agent    string                  // a random ID, so that a replaced host's own orders differ from its successor's
-	last     uint64                  // number of the last own order
-	former   uint64                  // number of the last own order before this start, as far as is known
-	heard    bool                    // a controller has received own orders of this start
-	revision int64                   // of the controllers' orders
-	given    map[givenKey]givenDrain // the controllers' orders, also for servers that are elsewhere or not configured yet
-	own      map[model.ServerRef]OwnDrain
+	agent       string                                 // a random ID, so that a replaced host's own orders differ from its successor's
+	last        uint64                                 // number of the last own order
+	former      uint64                                 // number of the last own order before this start, as far as is known
+	confirmed   bool                                   // a controller has received own orders of this start
+	revision    int64                                  // of the controllers' orders
+	controllers map[controllerDrainKey]controllerDrain // the controllers' orders, also for servers that are elsewhere or not configured yet
+	own         map[model.ServerRef]OwnDrain
 }
 
-// givenKey is the object of a controllers' order: a server of the service with a name, or of any service with the key.
-type givenKey struct {
+// controllerDrainKey is the object of a controllers' order: a server of the service with a name, or of any service with the key.
+type controllerDrainKey struct {
 	ref     model.ServerRef
 	service string
 }
 
-type givenDrain struct {
+type controllerDrain struct {
 	Drain
 	revision int64
 }
@@ -47,8 +47,8 @@ type OwnDrain struct {
 	Revision int64 // of the controllers' orders that the agent had at that time
 }
 
-// GivenDrain is an order that a controller has given or accepted.
-type GivenDrain struct {
+// ControllerDrain is an order that a controller has given or accepted.
+type ControllerDrain struct {
 	Ref      model.ServerRef
 	Service  string // the order applies to a service of that name only; empty: to any
 	Kill     bool
@@ -59,10 +59,10 @@ type GivenDrain struct {
 	Number uint64
 }
 
-// GivenDrains are all orders of controllers, at one revision.
-type GivenDrains struct {
+// ControllerDrains are all orders of controllers, at one revision.
+type ControllerDrains struct {
 	Revision int64
-	Orders   []GivenDrain
+	Orders   []ControllerDrain
 	// The own orders of this agent up to a number are stored: Orders includes their result.
 	Agent  string
 	Judged uint64
@@ -91,20 +91,20 @@ func (s *Store) Share() error {
 	return s.saved(s.drains.share(next, s.drains.began))
 }
 
-// TakeGiven replaces the orders of controllers, unless these are older, and drops own ones that are stored. taken: they were not older; changed: other
-// orders are in force now. As with SetDrain, they apply even if they cannot be saved.
-func (s *Store) TakeGiven(given GivenDrains) (taken, changed bool, err error) {
+// ReplaceControllerDrains replaces the orders of controllers, unless the update is older, and drops own orders that controllers have stored.
+// accepted: the update was not older; changed: it changes the orders in force. As with SetDrain, they apply even if they cannot be saved.
+func (s *Store) ReplaceControllerDrains(update ControllerDrains) (accepted, changed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.drains.shared == nil {
 		return false, false, nil
 	}
-	next := s.drains.shared.hearing(given)
-	if given.Revision < next.revision {
+	next := s.drains.shared.renumbered(update)
+	if update.Revision < next.revision {
 		return false, false, s.saved(s.drains.share(next, s.drains.began))
 	}
 	before := s.drains.orders
-	err = s.saved(s.drains.share(next.taking(given, time.Now()), s.drains.began))
+	err = s.saved(s.drains.share(next.replacing(update, time.Now()), s.drains.began))
 	for ref := range s.drains.orders {
 		if was, known := before[ref]; !known || was != s.drains.orders[ref] {
 			changed = true
@@ -151,7 +151,7 @@ func (s *Store) AwaitOwn(ctx context.Context, after uint64) (uint64, error) {
 
 func (d *shared) clone() *shared {
 	next := *d
-	next.given, next.own = maps.Clone(d.given), maps.Clone(d.own)
+	next.controllers, next.own = maps.Clone(d.controllers), maps.Clone(d.own)
 	if next.own == nil {
 		next.own = map[model.ServerRef]OwnDrain{}
 	}
@@ -160,7 +160,7 @@ func (d *shared) clone() *shared {
 
 func (d *shared) equal(other *shared) bool {
 	same := func(a, b OwnDrain) bool { return a.Number == b.Number }
-	return d.agent == other.agent && d.revision == other.revision && maps.Equal(d.given, other.given) && maps.EqualFunc(d.own, other.own, same)
+	return d.agent == other.agent && d.revision == other.revision && maps.Equal(d.controllers, other.controllers) && maps.EqualFunc(d.own, other.own, same)
 }
 
 // with adds an own order for some servers.
@@ -176,42 +176,42 @@ func (d *shared) with(refs []model.ServerRef, drain *Drain, name func(model.Serv
 // keeping drops own orders for removed servers, as with a file. Controllers do the same with theirs; until then, an own order that ends one of theirs
 // must stay.
 func (d *shared) keeping(keep func(model.ServerRef) bool) *shared {
-	next, given := d.clone(), make(map[model.ServerRef]bool, len(d.given))
-	for key := range d.given {
-		given[key.ref] = true
+	next, ordered := d.clone(), make(map[model.ServerRef]bool, len(d.controllers))
+	for key := range d.controllers {
+		ordered[key.ref] = true
 	}
-	maps.DeleteFunc(next.own, func(ref model.ServerRef, own OwnDrain) bool { return !keep(ref) && (own.Drain != nil || !given[ref]) })
+	maps.DeleteFunc(next.own, func(ref model.ServerRef, own OwnDrain) bool { return !keep(ref) && (own.Drain != nil || !ordered[ref]) })
 	return next
 }
 
-// hearing renumbers own orders of this start if controllers have stored orders with these numbers, because the file was an older one.
-func (d *shared) hearing(given GivenDrains) *shared {
-	if d.heard {
+// renumbered renumbers own orders of this start if controllers have stored orders with these numbers, because the file was an older one.
+func (d *shared) renumbered(update ControllerDrains) *shared {
+	if d.confirmed {
 		return d
 	}
 	next := d.clone()
-	next.heard = true
-	if given.Agent != d.agent || given.Judged <= d.former {
+	next.confirmed = true
+	if update.Agent != d.agent || update.Judged <= d.former {
 		return next
 	}
-	next.last += given.Judged - d.former
+	next.last += update.Judged - d.former
 	for ref, own := range d.own {
 		if own.Number > d.former {
-			own.Number += given.Judged - d.former
+			own.Number += update.Judged - d.former
 			next.own[ref] = own
 		}
 	}
 	return next
 }
 
-// taking replaces the orders of controllers. A deadline starts when the agent first receives the order, or when it was given here.
-func (d *shared) taking(given GivenDrains, now time.Time) *shared {
+// replacing replaces the orders of controllers. A deadline starts when the agent first receives the order, or when it was given here.
+func (d *shared) replacing(update ControllerDrains, now time.Time) *shared {
 	next := d.clone()
-	next.revision, next.given = given.Revision, make(map[givenKey]givenDrain, len(given.Orders))
-	for _, order := range given.Orders {
-		key, one := givenKey{order.Ref, order.Service}, givenDrain{Drain{Kill: order.Kill}, order.Revision}
+	next.revision, next.controllers = update.Revision, make(map[controllerDrainKey]controllerDrain, len(update.Orders))
+	for _, order := range update.Orders {
+		key, one := controllerDrainKey{order.Ref, order.Service}, controllerDrain{Drain{Kill: order.Kill}, order.Revision}
 		if order.Deadline > 0 {
-			before, own := d.given[key], d.own[order.Ref]
+			before, own := d.controllers[key], d.own[order.Ref]
 			switch {
 			case before.revision == order.Revision:
 				one.Until = before.Until
@@ -221,20 +221,20 @@ func (d *shared) taking(given GivenDrains, now time.Time) *shared {
 				one.Until = now.Add(order.Deadline)
 			}
 		}
-		next.given[key] = one
+		next.controllers[key] = one
 	}
-	if given.Agent == d.agent {
-		maps.DeleteFunc(next.own, func(_ model.ServerRef, own OwnDrain) bool { return own.Number <= given.Judged })
+	if update.Agent == d.agent {
+		maps.DeleteFunc(next.own, func(_ model.ServerRef, own OwnDrain) bool { return own.Number <= update.Judged })
 	}
 	return next
 }
 
 // inForce merges both kinds, under the services' current names.
 func (d *shared) inForce(name func(model.ServiceKey) string) map[model.ServerRef]Drain {
-	orders := make(map[model.ServerRef]Drain, len(d.given)+len(d.own))
+	orders := make(map[model.ServerRef]Drain, len(d.controllers)+len(d.own))
 	for _, key := range d.sorted() { // so that an order for the service's name wins
 		if has := name(key.ref.Service); key.service == "" || has == "" || has == key.service {
-			orders[key.ref] = d.given[key].Drain
+			orders[key.ref] = d.controllers[key].Drain
 		}
 	}
 	for ref, own := range d.own {
@@ -247,8 +247,8 @@ func (d *shared) inForce(name func(model.ServiceKey) string) map[model.ServerRef
 	return orders
 }
 
-func (d *shared) sorted() []givenKey {
-	return slices.SortedFunc(maps.Keys(d.given), func(a, b givenKey) int {
+func (d *shared) sorted() []controllerDrainKey {
+	return slices.SortedFunc(maps.Keys(d.controllers), func(a, b controllerDrainKey) int {
 		return cmp.Or(compare(a.ref, b.ref), cmp.Compare(a.service, b.service))
 	})
 }
@@ -265,8 +265,8 @@ type savedShared struct {
 func (d *shared) saved() *savedShared {
 	saved := &savedShared{Agent: d.agent, Last: d.last, Revision: d.revision}
 	for _, key := range d.sorted() {
-		one := saveDrain(key.ref, d.given[key].Drain)
-		one.Service, one.Revision = key.service, d.given[key].revision
+		one := saveDrain(key.ref, d.controllers[key].Drain)
+		one.Service, one.Revision = key.service, d.controllers[key].revision
 		saved.Given = append(saved.Given, one)
 	}
 	for _, ref := range sorted(d.own) {
@@ -282,9 +282,9 @@ func (d *shared) saved() *savedShared {
 }
 
 func (d *savedShared) read() *shared {
-	read := &shared{agent: d.Agent, last: d.Last, revision: d.Revision, given: map[givenKey]givenDrain{}, own: map[model.ServerRef]OwnDrain{}}
+	read := &shared{agent: d.Agent, last: d.Last, revision: d.Revision, controllers: map[controllerDrainKey]controllerDrain{}, own: map[model.ServerRef]OwnDrain{}}
 	for _, one := range d.Given {
-		read.given[givenKey{one.ref(), one.Service}] = givenDrain{one.order(), one.Revision}
+		read.controllers[controllerDrainKey{one.ref(), one.Service}] = controllerDrain{one.order(), one.Revision}
 	}
 	for _, one := range d.Own {
 		own := OwnDrain{one.ref(), one.Service, nil, one.Number, one.Revision}

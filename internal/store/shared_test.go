@@ -38,10 +38,10 @@ func (s *Store) order(t *testing.T, server string, drain *Drain) {
 }
 
 // give brings orders of controllers, and judges own ones up to a number.
-func (s *Store) give(t *testing.T, revision int64, judged uint64, orders ...GivenDrain) bool {
+func (s *Store) give(t *testing.T, revision int64, judged uint64, orders ...ControllerDrain) bool {
 	t.Helper()
 	agent, _, _ := s.OwnDrains()
-	taken, _, err := s.TakeGiven(GivenDrains{Revision: revision, Orders: orders, Agent: agent, Judged: judged})
+	taken, _, err := s.ReplaceControllerDrains(ControllerDrains{Revision: revision, Orders: orders, Agent: agent, Judged: judged})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +68,8 @@ func (s *Store) stopDeadline() {
 	}
 }
 
-func drained(server string, revision int64) GivenDrain {
-	return GivenDrain{Ref: ref(server), Revision: revision}
+func drained(server string, revision int64) ControllerDrain {
+	return ControllerDrain{Ref: ref(server), Revision: revision}
 }
 
 func TestOwnOrdersHoldUntilTheyAreJudged(t *testing.T) {
@@ -154,7 +154,7 @@ func TestWhatIsOlderIsNotTaken(t *testing.T) {
 	s.expectDrained(t, "after all", first)
 	// Judgements about another host of this name say nothing of this one's.
 	s.order(t, first, nil)
-	if _, _, err := s.TakeGiven(GivenDrains{Revision: 11, Orders: []GivenDrain{drained(first, 9)}, Agent: "another", Judged: 1 << 60}); err != nil {
+	if _, _, err := s.ReplaceControllerDrains(ControllerDrains{Revision: 11, Orders: []ControllerDrain{drained(first, 9)}, Agent: "another", Judged: 1 << 60}); err != nil {
 		t.Fatal(err)
 	}
 	s.expectDrained(t, "another's judgement")
@@ -185,7 +185,7 @@ func TestDeadlinesOfControllers(t *testing.T) {
 	directory := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s := sharing(t, directory)
-		one := GivenDrain{Ref: ref(first), Deadline: 10 * time.Minute, Revision: 5}
+		one := ControllerDrain{Ref: ref(first), Deadline: 10 * time.Minute, Revision: 5}
 		s.give(t, 10, 0, one)
 		time.Sleep(9 * time.Minute)
 		s.give(t, 11, 0, one) // it has not begun again
@@ -202,7 +202,7 @@ func TestDeadlinesOfControllers(t *testing.T) {
 		s.order(t, second, &Drain{Until: time.Now().Round(0).Add(time.Minute)})
 		agent, last, _ := s.OwnDrains()
 		time.Sleep(30 * time.Second)
-		s.give(t, 20, last, one, GivenDrain{Ref: ref(second), Deadline: 45 * time.Second, Revision: 19, Agent: agent, Number: last})
+		s.give(t, 20, last, one, ControllerDrain{Ref: ref(second), Deadline: 45 * time.Second, Revision: 19, Agent: agent, Number: last})
 		time.Sleep(30 * time.Second)
 		s.expectState(t, second, model.Kill)
 		s.stopDeadline()
@@ -212,7 +212,7 @@ func TestDeadlinesOfControllers(t *testing.T) {
 // As with those that are given here, the clock on the wall may be set before the deadline.
 func TestDeadlinesOfControllersGoByTheMonotonicClock(t *testing.T) {
 	s := sharing(t, t.TempDir())
-	s.give(t, 10, 0, GivenDrain{Ref: ref(first), Deadline: time.Hour, Revision: 5})
+	s.give(t, 10, 0, ControllerDrain{Ref: ref(first), Deadline: time.Hour, Revision: 5})
 	if at := s.Snapshot().KilledAt[ref(first)]; at.IsZero() || at == at.Round(0) { // which strips the monotonic reading
 		t.Errorf("%s is a time on the wall", at)
 	}
@@ -304,7 +304,7 @@ func TestTheSameIsNoChange(t *testing.T) {
 	s := sharing(t, t.TempDir())
 	s.give(t, 10, 0, drained(first, 9))
 	version, before := s.Version(), maps.Clone(s.drains.orders)
-	if taken, changed, err := s.TakeGiven(GivenDrains{Revision: 12, Orders: []GivenDrain{drained(first, 11)}}); !taken || changed || err != nil {
+	if taken, changed, err := s.ReplaceControllerDrains(ControllerDrains{Revision: 12, Orders: []ControllerDrain{drained(first, 11)}}); !taken || changed || err != nil {
 		t.Error(taken, changed, err)
 	}
 	if s.Version() != version || !maps.Equal(before, s.drains.orders) {

@@ -4,8 +4,8 @@
  * a start the forwarder reserves the ids in it. A server or local address that is configured with
  * the same meaning gets its id back, and with it the sessions that refer to the id.
  *
- *     free ──alloc──▶ configured ──leave──▶ retired ──sweeps──▶ free        while workers run
- *     reserved ──alloc──▶ configured ──leave──▶ reserved     until id_dictionary_settle()
+ *     free ──alloc──▶ configured ──retire─▶ retired ──sweeps──▶ free        while workers run
+ *     reserved ──alloc──▶ configured ──retire─▶ reserved     until id_dictionary_settle()
  *
  * An id gets its name before any session refers to it, and keeps it until none does: an id without
  * a name may be allocated to any server.
@@ -125,10 +125,9 @@ static bool id_is_removed(const struct sy_balance *b, uint32_t id)
 	return !session_server_named(b->ctl->store, id, &name) || name.removed;
 }
 
-/* A successor reads a snapshot from before some names were marked removed, and meanwhile its
- * predecessor may allocate ids without a name to other servers. While it is not the owner, its
- * configuration may therefore claim marked ids too, so as not to allocate others. Once the journal
- * is applied, marked ids are excluded. */
+/* Lists the reserved ids that a configuration may claim. An id that is marked removed is excluded,
+ * except in a successor that has not applied the journal yet: its snapshot may be older than the
+ * mark, and without the id it would allocate another one, which the predecessor may be using. */
 static int claimable_list(struct sy_balance *b)
 {
 	struct id_dictionary *n = &b->ctl->dictionary;

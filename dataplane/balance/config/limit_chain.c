@@ -19,18 +19,18 @@ struct model_chain {
 
 /* ---- the index ------------------------------------------------------------------------------- */
 
-static struct limit_named *named_find(const struct limit_model *m, const struct limit_concern *c)
+static struct limit_named *named_find(const struct limit_model *m, const struct limit_target *c)
 {
 	uint32_t hash = nodes_hash(c, sizeof(*c));
-	for (struct node *n = NULL; (n = nodes_next(&m->concerns, n, hash));) {
+	for (struct node *n = NULL; (n = nodes_next(&m->targets, n, hash));) {
 		struct limit_named *named = SY_CONTAINER_OF(n, struct limit_named, node);
-		if (memcmp(&named->concern, c, sizeof(*c)) == 0)
+		if (memcmp(&named->target, c, sizeof(*c)) == 0)
 			return named;
 	}
 	return NULL;
 }
 
-static const char *concern_format(const struct limit_concern *c, char out[static 160])
+static const char *target_format(const struct limit_target *c, char out[static 160])
 {
 	char vip[SY_ADDR_TEXT], server[SY_ADDR_TEXT], ports[PORTS_TEXT];
 	sy_addr_format(&c->service.vip, vip);
@@ -49,15 +49,15 @@ static const char *concern_format(const struct limit_concern *c, char out[static
 	return out;
 }
 
-static int named_fail(const struct limit_concern *c, struct sy_error *err)
+static int named_fail(const struct limit_target *c, struct sy_error *err)
 {
 	char text[160];
 	return sy_fail(err, EINVAL,
 	               "more than %u limits concern %s: join some of them, or name fewer services",
-	               LIMIT_NAMED, concern_format(c, text));
+	               LIMIT_NAMED, target_format(c, text));
 }
 
-static int named_add(struct limit_model *m, const struct limit_concern *c, uint32_t id,
+static int named_add(struct limit_model *m, const struct limit_target *c, uint32_t id,
                      struct sy_error *err)
 {
 	struct limit_named *named = named_find(m, c);
@@ -65,8 +65,8 @@ static int named_add(struct limit_model *m, const struct limit_concern *c, uint3
 		named = calloc(1, sizeof(*named));
 		if (!named)
 			return sy_fail(err, ENOMEM, "no memory for the limits");
-		named->concern = *c;
-		nodes_add(&m->concerns, &named->node, nodes_hash(c, sizeof(*c)));
+		named->target = *c;
+		nodes_add(&m->targets, &named->node, nodes_hash(c, sizeof(*c)));
 	}
 	if (named->count == LIMIT_TRANSIENT)
 		return named_fail(c, err);
@@ -74,7 +74,7 @@ static int named_add(struct limit_model *m, const struct limit_concern *c, uint3
 	return 0;
 }
 
-static void named_remove(struct limit_model *m, const struct limit_concern *c, uint32_t id)
+static void named_remove(struct limit_model *m, const struct limit_target *c, uint32_t id)
 {
 	struct limit_named *named = named_find(m, c);
 	for (unsigned i = 0; named && i < named->count; i++)
@@ -89,67 +89,67 @@ static void named_remove(struct limit_model *m, const struct limit_concern *c, u
 		}
 }
 
-int limit_concerns_add(struct limit_model *m, const struct model_limit *l, struct sy_error *err)
+int limit_targets_add(struct limit_model *m, const struct model_limit *l, struct sy_error *err)
 {
 	int rc = 0;
 	unsigned done = 0;
-	while (done < l->concerns && rc == 0)
-		rc = named_add(m, &l->concern[done++], l->id, err);
+	while (done < l->targets && rc == 0)
+		rc = named_add(m, &l->target[done++], l->id, err);
 	if (rc == 0)
 		return 0;
 	for (done--; done > 0; done--)
-		named_remove(m, &l->concern[done - 1], l->id);
+		named_remove(m, &l->target[done - 1], l->id);
 	return rc;
 }
 
-void limit_concerns_remove(struct limit_model *m, const struct model_limit *l)
+void limit_targets_remove(struct limit_model *m, const struct model_limit *l)
 {
-	for (unsigned i = 0; i < l->concerns; i++)
-		named_remove(m, &l->concern[i], l->id);
+	for (unsigned i = 0; i < l->targets; i++)
+		named_remove(m, &l->target[i], l->id);
 }
 
-int limit_concerns_check(struct limit_model *m, struct sy_error *err)
+int limit_targets_check(struct limit_model *m, struct sy_error *err)
 {
 	for (unsigned t = 0; t < m->touches; t++) {
 		const struct model_limit *l = m->limit[m->touch[t].id];
-		for (unsigned i = 0; l && i < l->concerns; i++)
-			if (named_find(m, &l->concern[i])->count > LIMIT_NAMED)
-				return named_fail(&l->concern[i], err);
+		for (unsigned i = 0; l && i < l->targets; i++)
+			if (named_find(m, &l->target[i])->count > LIMIT_NAMED)
+				return named_fail(&l->target[i], err);
 	}
 	return 0;
 }
 
 /* Visits the nodes that the transaction's limits name; there may be many others. */
-static void concerns_untouch(struct limit_model *m, const struct model_limit *l)
+static void targets_untouch(struct limit_model *m, const struct model_limit *l)
 {
-	for (unsigned i = 0; l && i < l->concerns; i++) {
-		struct limit_named *named = named_find(m, &l->concern[i]);
+	for (unsigned i = 0; l && i < l->targets; i++) {
+		struct limit_named *named = named_find(m, &l->target[i]);
 		if (named)
 			named->touched = false;
 	}
 }
 
-void limit_concerns_collect(struct limit_model *m)
+void limit_targets_collect(struct limit_model *m)
 {
 	for (unsigned t = 0; t < m->touches; t++) {
-		concerns_untouch(m, m->touch[t].before);
-		concerns_untouch(m, m->limit[m->touch[t].id]);
+		targets_untouch(m, m->touch[t].before);
+		targets_untouch(m, m->limit[m->touch[t].id]);
 	}
 	for (struct limit_named *named = m->emptied, *next; named; named = next) {
 		next = named->next;
 		named->emptied = false;
 		if (named->count > 0)
 			continue;
-		nodes_remove(&m->concerns, &named->node);
+		nodes_remove(&m->targets, &named->node);
 		free(named);
 	}
 	m->emptied = NULL;
 }
 
-void limit_concerns_destroy(struct limit_model *m)
+void limit_targets_destroy(struct limit_model *m)
 {
-	for (uint32_t i = 0; m->concerns.head && i < m->concerns.heads; i++)
-		for (struct node *n = m->concerns.head[i], *next; n; n = next) {
+	for (uint32_t i = 0; m->targets.head && i < m->targets.heads; i++)
+		for (struct node *n = m->targets.head[i], *next; n; n = next) {
 			next = n->next;
 			free(SY_CONTAINER_OF(n, struct limit_named, node));
 		}
@@ -160,17 +160,17 @@ void limit_concerns_destroy(struct limit_model *m)
 			free(c->chain);
 			free(c);
 		}
-	free(m->concerns.head);
+	free(m->targets.head);
 	free(m->chains.head);
 }
 
 /* ---- chains that are out of date ------------------------------------------------------------- */
 
-void limit_concerns_touch(struct sy_balance *b, const struct model_limit *l)
+void limit_targets_touch(struct sy_balance *b, const struct model_limit *l)
 {
 	struct limit_model *m = b->ctl->limits;
-	for (unsigned i = 0; i < l->concerns; i++) {
-		const struct limit_concern *c = &l->concern[i];
+	for (unsigned i = 0; i < l->targets; i++) {
+		const struct limit_target *c = &l->target[i];
 		struct limit_named *named;
 		void *id;
 		switch (c->kind) {
@@ -188,12 +188,12 @@ void limit_concerns_touch(struct sy_balance *b, const struct model_limit *l)
 	}
 }
 
-bool limit_concerns_touched(struct sy_balance *b, const struct model_service *s)
+bool limit_targets_touched(struct sy_balance *b, const struct model_service *s)
 {
 	const struct limit_model *m = b->ctl->limits;
 	if (m->of_all || m->of_service[s->id])
 		return true;
-	const struct limit_concern vip = {.service = {.vip = s->key.vip}, .kind = LIMIT_OF_VIP};
+	const struct limit_target vip = {.service = {.vip = s->key.vip}, .kind = LIMIT_OF_VIP};
 	const struct limit_named *named = m->of_vips ? named_find(m, &vip) : NULL;
 	return named && named->touched;
 }
@@ -282,7 +282,8 @@ void limits_note_flows(struct sy_balance *b)
 
 #define TICK_NS UINT64_C(1000000000)
 
-/* Two steps: a worker that has noted its use of a bucket has done so long before the second one. */
+/* Ages LIMIT_BESIDE_NOW to NONE in two ticks: at the second one, no worker that set NOW before the
+ * first still uses the bucket. */
 static void bucket_tick(struct limit_bucket *bucket)
 {
 	uint8_t was = SY_READ(bucket->by_workers);
@@ -351,7 +352,7 @@ static void chain_drop(struct sy_balance *b, const struct limit_chain *chain)
 static void server_set(struct sy_balance *b, uint32_t server, const struct limit_chain *chain)
 {
 	const struct limit_chain *old = b->limits.chain[server];
-	/* keep what the service sets beside limits */
+	/* keep the bits that do not depend on limits */
 	const uint8_t others = (shaping_is_on(b) ? LIMITED_SHAPED : 0) |
 	                       (b->endpoint[server].limited & LIMITED_DSCP);
 	if (!chain)
@@ -387,7 +388,7 @@ static void ids_add(struct limit_ids *ids, uint16_t id)
 	ids->count++;
 }
 
-static void ids_add_named(const struct limit_model *m, const struct limit_concern *c,
+static void ids_add_named(const struct limit_model *m, const struct limit_target *c,
                           struct limit_ids *ids)
 {
 	const struct limit_named *named = named_find(m, c);
@@ -452,25 +453,25 @@ void limits_service(struct sy_balance *b, const struct model_service *s)
 	struct limit_ids common = {0};
 	if (s->snat)
 		return;
-	if (m->concerns.count > 0) {
-		ids_add_named(m, &(struct limit_concern){.kind = LIMIT_OF_ALL}, &common);
+	if (m->targets.count > 0) {
+		ids_add_named(m, &(struct limit_target){.kind = LIMIT_OF_ALL}, &common);
 		ids_add_named(m,
-		              &(struct limit_concern){.service = {.vip = s->key.vip},
-		                                      .kind = LIMIT_OF_VIP},
+		              &(struct limit_target){.service = {.vip = s->key.vip},
+		                                     .kind = LIMIT_OF_VIP},
 		              &common);
 		ids_add_named(m,
-		              &(struct limit_concern){.service = s->key, .kind = LIMIT_OF_SERVICE},
+		              &(struct limit_target){.service = s->key, .kind = LIMIT_OF_SERVICE},
 		              &common);
 	}
 	for (unsigned i = 0; i < s->servers; i++) {
 		const struct model_server *server = &s->server[i];
 		struct limit_ids ids = common;
-		if (m->concerns.count > 0)
+		if (m->targets.count > 0)
 			ids_add_named(m,
-			              &(struct limit_concern){.service = s->key,
-			                                      .server = server->addr,
-			                                      .port = server->port,
-			                                      .kind = LIMIT_OF_SERVER},
+			              &(struct limit_target){.service = s->key,
+			                                     .server = server->addr,
+			                                     .port = server->port,
+			                                     .kind = LIMIT_OF_SERVER},
 			              &ids);
 		server_set(b, server->id, chain_of(b, &ids));
 	}

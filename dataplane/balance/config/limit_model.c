@@ -125,24 +125,24 @@ static int limit_touch(struct limit_model *m, uint32_t id, struct sy_error *err)
 
 static int limit_link(struct limit_model *m, struct model_limit *l, struct sy_error *err)
 {
-	int rc = limit_concerns_add(m, l, err);
+	int rc = limit_targets_add(m, l, err);
 	if (rc < 0)
 		return rc;
 	nodes_add(&m->names, &l->by_name, nodes_hash(l->name, strlen(l->name)));
 	m->limit[l->id] = l;
 	m->limits++;
-	m->concern_count += l->concerns + l->within;
+	m->target_count += l->targets + l->within;
 	m->clients += l->max;
 	return 0;
 }
 
 static void limit_unlink(struct limit_model *m, struct model_limit *l)
 {
-	limit_concerns_remove(m, l);
+	limit_targets_remove(m, l);
 	nodes_remove(&m->names, &l->by_name);
 	m->limit[l->id] = NULL;
 	m->limits--;
-	m->concern_count -= l->concerns + l->within;
+	m->target_count -= l->targets + l->within;
 	m->clients -= l->max;
 }
 
@@ -241,13 +241,13 @@ int limits_check(struct sy_balance *b, struct sy_error *err)
 		               "the limits by clients have %llu buckets, at most %u are possible: "
 		               "lower the most of some",
 		               (unsigned long long)m->clients, LIMIT_CLIENTS);
-	if (m->concern_count > LIMIT_ALL)
+	if (m->target_count > LIMIT_ALL)
 		return sy_fail(err, EINVAL,
 		               "the limits name %llu services, VIPs, servers and prefixes of "
 		               "clients, at most %u are possible: name VIPs instead of services, "
 		               "or services instead of servers",
-		               (unsigned long long)m->concern_count, LIMIT_ALL);
-	return limit_concerns_check(m, err);
+		               (unsigned long long)m->target_count, LIMIT_ALL);
+	return limit_targets_check(m, err);
 }
 
 /* The id has no limit any more, neither configured nor published. */
@@ -271,7 +271,7 @@ void limits_rollback(struct sy_balance *b)
 	struct model_limit *refused;
 	if (m->touches == 0)
 		return;
-	/* no name and no concern is on both sides at a time */
+	/* Unlink all new limits first: an old one may have the same name. */
 	for (unsigned t = 0; t < m->touches; t++)
 		if (m->limit[m->touch[t].id] && m->limit[m->touch[t].id] != m->touch[t].before) {
 			refused = m->limit[m->touch[t].id];
@@ -280,13 +280,13 @@ void limits_rollback(struct sy_balance *b)
 		}
 	for (unsigned t = 0; t < m->touches; t++) {
 		const struct limit_touch *touch = &m->touch[t];
-		/* Its concerns still exist, so this needs no memory. */
+		/* The index entries of what it names still exist, so this needs no memory. */
 		if (touch->before && m->limit[touch->id] != touch->before)
 			(void)limit_link(m, touch->before, NULL);
 		else if (!touch->before)
 			id_release(m, touch->id);
 	}
-	limit_concerns_collect(m);
+	limit_targets_collect(m);
 	touches_end(m);
 	sorted_forget(m);
 }
@@ -367,8 +367,8 @@ static bool limit_stays(const struct sy_balance *b, const struct model_limit *be
 {
 	const struct limit *old = b->limits.limit[now->id];
 	return before && old && old->sides == now->built->sides &&
-	       old->marks == now->built->marks && before->concerns == now->concerns &&
-	       memcmp(before->concern, now->concern, now->concerns * sizeof(*now->concern)) == 0;
+	       old->marks == now->built->marks && before->targets == now->targets &&
+	       memcmp(before->target, now->target, now->targets * sizeof(*now->target)) == 0;
 }
 
 bool limits_publish(struct sy_balance *b, int64_t *budget)
@@ -382,11 +382,11 @@ bool limits_publish(struct sy_balance *b, int64_t *budget)
 		*budget -= LIMIT_COST;
 		if (!now || !limit_stays(b, t->before, now)) {
 			if (t->before)
-				limit_concerns_touch(b, t->before);
+				limit_targets_touch(b, t->before);
 			if (now)
-				limit_concerns_touch(b, now);
-			*budget -= 10 * (int64_t)((t->before ? t->before->concerns : 0) +
-			                          (now ? now->concerns : 0));
+				limit_targets_touch(b, now);
+			*budget -= 10 * (int64_t)((t->before ? t->before->targets : 0) +
+			                          (now ? now->targets : 0));
 		}
 		if (now)
 			limit_publish(b, now);
@@ -405,7 +405,7 @@ bool limits_publish_chains(struct sy_balance *b, int64_t *budget)
 		if (*budget <= 0)
 			return false;
 		*budget -= SERVICE_COST;
-		if (!s || s->snat || !limit_concerns_touched(b, s))
+		if (!s || s->snat || !limit_targets_touched(b, s))
 			continue;
 		limits_service(b, s);
 		*budget -= SERVER_COST * (int64_t)s->servers;
@@ -419,7 +419,7 @@ void limits_finish(struct sy_balance *b)
 	limits_note_flows(b);
 	if (m->touches == 0)
 		return;
-	limit_concerns_collect(m);
+	limit_targets_collect(m);
 	for (unsigned t = 0; t < m->touches; t++) {
 		const struct limit_touch *touch = &m->touch[t];
 		const struct limit *old = b->limits.limit[touch->id];
@@ -451,7 +451,7 @@ int limit_model_create(struct sy_balance *b, struct sy_error *err)
 		m->of_service = calloc(b->options.max_services, sizeof(*m->of_service));
 	}
 	if (m && m->limit && m->state && m->touched && m->ids.free && m->of_service &&
-	    nodes_create(&m->names) && nodes_create(&m->concerns) && nodes_create(&m->chains))
+	    nodes_create(&m->names) && nodes_create(&m->targets) && nodes_create(&m->chains))
 		return 0;
 	return sy_fail(err, ENOMEM, "no memory for the limits");
 }
@@ -469,7 +469,7 @@ void limit_model_destroy(struct sy_balance *b)
 		limit_built_free((struct limit *)(uintptr_t)b->limits.limit[id]);
 		sy_limit_table_destroy(m->state[id].table);
 	}
-	limit_concerns_destroy(m);
+	limit_targets_destroy(m);
 	free(m->names.head);
 	free(m->touch);
 	free(m->of_service);

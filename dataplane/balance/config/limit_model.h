@@ -25,19 +25,19 @@ typedef Steelyard__Forwarder__V1__Limit pb_limit;
 
 /* What a limit names; compared as bytes. */
 enum limit_kind { LIMIT_OF_ALL, LIMIT_OF_VIP, LIMIT_OF_SERVICE, LIMIT_OF_SERVER };
-struct limit_concern {
+struct limit_target {
 	struct service_key service; /* LIMIT_OF_VIP: only its VIP is used */
 	struct sy_addr server;
 	uint16_t port; /* port of the server; network order */
 	uint16_t kind; /* enum limit_kind */
 	uint32_t zero;
 };
-_Static_assert(sizeof(struct limit_concern) == 48, "no padding");
+_Static_assert(sizeof(struct limit_target) == 48, "no padding");
 
-/* The limits that name one concern. */
+/* The limits that name one target: all services, a VIP, a service or a server. */
 struct limit_named {
 	struct node node;
-	struct limit_concern concern;
+	struct limit_target target;
 	bool touched, emptied; /* emptied: it is in limit_model.emptied */
 	unsigned count;
 	struct limit_named *next;
@@ -53,9 +53,9 @@ struct model_limit {
 	size_t packed_len;
 	uint64_t amount, period_ns, burst;
 	uint32_t batch, max;
-	unsigned concerns;
+	unsigned targets;
 	unsigned within; /* prefixes of clients */
-	struct limit_concern *concern;
+	struct limit_target *target;
 	struct limit *built; /* to be published; NULL afterwards */
 	uint32_t replaces;   /* the published limit of this name under another id; LIMITS: none */
 	uint8_t unit;        /* enum limit_unit */
@@ -88,20 +88,20 @@ struct limit_model {
 	struct model_limit **limit; /* [LIMITS] by id */
 	struct limit_state *state;  /* [LIMITS] by id */
 	struct id_pool ids;
-	struct nodes names, concerns, chains;
+	struct nodes names, targets, chains;
 	uint32_t limits;
-	uint64_t concern_count, clients; /* of all limits */
-	uint32_t lines;                  /* see struct limit */
-	bool flows_changed;              /* chains have changed since limits_note_flows() */
-	uint32_t *sorted;                /* ids by name; NULL: must be built */
-	uint64_t tick_ns;                /* time of the last limits_tick() */
+	uint64_t target_count, clients; /* of all limits */
+	uint32_t lines;                 /* see struct limit */
+	bool flows_changed;             /* chains have changed since limits_note_flows() */
+	uint32_t *sorted;               /* ids by name; NULL: must be built */
+	uint64_t tick_ns;               /* time of the last limits_tick() */
 
 	/* The open transaction. */
 	struct limit_touch *touch;
 	unsigned touches, touch_capacity;
 	uint32_t *touched; /* [LIMITS] by id: index in touch[] + 1 */
 	unsigned published;
-	bool of_all, of_vips; /* touched concerns */
+	bool of_all, of_vips; /* touched targets */
 	bool *of_service;     /* [max_services] */
 	uint32_t service_at;  /* service from which on chains must be updated */
 	/* Concerns that no limit named at some time since; a rollback finds them here. */
@@ -151,15 +151,15 @@ uint8_t limit_engine(const struct sy_balance *b, const struct model_limit *l);
 
 /* Adds a limit to everything that it names, or removes it. Adding fails without memory, or if too
  * many limits name the same. */
-int limit_concerns_add(struct limit_model *m, const struct model_limit *l, struct sy_error *err);
-void limit_concerns_remove(struct limit_model *m, const struct model_limit *l);
-int limit_concerns_check(struct limit_model *m, struct sy_error *err);
-/* Removes concerns that no limit names any more. */
-void limit_concerns_collect(struct limit_model *m);
-void limit_concerns_destroy(struct limit_model *m);
+int limit_targets_add(struct limit_model *m, const struct model_limit *l, struct sy_error *err);
+void limit_targets_remove(struct limit_model *m, const struct model_limit *l);
+int limit_targets_check(struct limit_model *m, struct sy_error *err);
+/* Removes targets that no limit names any more. */
+void limit_targets_collect(struct limit_model *m);
+void limit_targets_destroy(struct limit_model *m);
 /* Marks the chains of everything that a limit names as outdated. */
-void limit_concerns_touch(struct sy_balance *b, const struct model_limit *l);
-bool limit_concerns_touched(struct sy_balance *b, const struct model_service *s);
+void limit_targets_touch(struct sy_balance *b, const struct model_limit *l);
+bool limit_targets_touched(struct sy_balance *b, const struct model_service *s);
 /* Assigns chains to a service's servers. */
 void limits_service(struct sy_balance *b, const struct model_service *s);
 /* Determines which limits have a single flow in the event device, after chains have changed. */

@@ -290,26 +290,26 @@ static int read_clients(const pb_limit *pb, struct model_limit *l, struct sy_err
 	return read_within(pb, c, err);
 }
 
-/* ---- whom it concerns ------------------------------------------------------------------------ */
+/* ---- its targets ----------------------------------------------------------------------------- */
 
-static int concern_compare(const void *a, const void *b)
+static int target_compare(const void *a, const void *b)
 {
-	return memcmp(a, b, sizeof(struct limit_concern));
+	return memcmp(a, b, sizeof(struct limit_target));
 }
 
 /* Sorts and removes duplicates. */
-static void concerns_sort(struct model_limit *l)
+static void targets_sort(struct model_limit *l)
 {
 	unsigned kept = 0;
-	qsort(l->concern, l->concerns, sizeof(*l->concern), concern_compare);
-	for (unsigned i = 0; i < l->concerns; i++)
-		if (kept == 0 || concern_compare(&l->concern[kept - 1], &l->concern[i]) != 0)
-			l->concern[kept++] = l->concern[i];
-	l->concerns = kept;
+	qsort(l->target, l->targets, sizeof(*l->target), target_compare);
+	for (unsigned i = 0; i < l->targets; i++)
+		if (kept == 0 || target_compare(&l->target[kept - 1], &l->target[i]) != 0)
+			l->target[kept++] = l->target[i];
+	l->targets = kept;
 }
 
 static int read_server_key(const pb_limit *pb, const Steelyard__Forwarder__V1__ServerKey *server,
-                           struct limit_concern *out, struct sy_error *err)
+                           struct limit_target *out, struct sy_error *err)
 {
 	out->kind = LIMIT_OF_SERVER;
 	if (server->port > UINT16_MAX)
@@ -319,13 +319,13 @@ static int read_server_key(const pb_limit *pb, const Steelyard__Forwarder__V1__S
 	return rc < 0 ? rc : read_addr(&server->address, "server", &out->server, err);
 }
 
-/* Estimated number of servers per concern; a tenant's limit is wider than those of its services. */
+/* Estimated number of servers per target; a tenant's limit is wider than those of its services. */
 static const uint32_t width_of[] = {[LIMIT_OF_ALL] = 1u << 31,
                                     [LIMIT_OF_VIP] = 1u << 16,
                                     [LIMIT_OF_SERVICE] = 1u << 8,
                                     [LIMIT_OF_SERVER] = 1};
 
-static int read_concerns(const pb_limit *pb, struct model_limit *l, struct sy_error *err)
+static int read_targets(const pb_limit *pb, struct model_limit *l, struct sy_error *err)
 {
 	const size_t count = pb->n_services + pb->n_vips + pb->n_servers;
 	int rc = 0;
@@ -335,26 +335,26 @@ static int read_concerns(const pb_limit *pb, struct model_limit *l, struct sy_er
 		               "possible: name VIPs instead of services, or services instead of "
 		               "servers",
 		               pb->name, count, LIMIT_CONCERNS);
-	l->concern = calloc(count + 1, sizeof(*l->concern));
-	if (!l->concern)
+	l->target = calloc(count + 1, sizeof(*l->target));
+	if (!l->target)
 		return sy_fail(err, ENOMEM, "limit %s: no memory", pb->name);
 	for (size_t i = 0; rc == 0 && i < pb->n_services; i++) {
-		l->concern[l->concerns].kind = LIMIT_OF_SERVICE;
-		rc = read_key(pb->services[i], &l->concern[l->concerns++].service, err);
+		l->target[l->targets].kind = LIMIT_OF_SERVICE;
+		rc = read_key(pb->services[i], &l->target[l->targets++].service, err);
 	}
 	for (size_t i = 0; rc == 0 && i < pb->n_vips; i++) {
-		l->concern[l->concerns].kind = LIMIT_OF_VIP;
-		rc = read_addr(&pb->vips[i], "VIP", &l->concern[l->concerns++].service.vip, err);
+		l->target[l->targets].kind = LIMIT_OF_VIP;
+		rc = read_addr(&pb->vips[i], "VIP", &l->target[l->targets++].service.vip, err);
 	}
 	for (size_t i = 0; rc == 0 && i < pb->n_servers; i++)
-		rc = read_server_key(pb, pb->servers[i], &l->concern[l->concerns++], err);
+		rc = read_server_key(pb, pb->servers[i], &l->target[l->targets++], err);
 	if (rc < 0)
 		return sy_fail_in(err, "limit %s", pb->name);
 	if (count == 0)
-		l->concern[l->concerns++].kind = LIMIT_OF_ALL;
-	concerns_sort(l);
-	for (unsigned i = 0; i < l->concerns; i++)
-		l->built->width += width_of[l->concern[i].kind];
+		l->target[l->targets++].kind = LIMIT_OF_ALL;
+	targets_sort(l);
+	for (unsigned i = 0; i < l->targets; i++)
+		l->built->width += width_of[l->target[i].kind];
 	return 0;
 }
 
@@ -394,7 +394,7 @@ int limit_read(struct sy_balance *b, const pb_limit *pb, struct model_limit **ou
 	memcpy(l->name, pb->name, strlen(pb->name) + 1);
 	if ((rc = read_amount(pb, l, err)) < 0 || (rc = read_layer(pb, l->built, err)) < 0 ||
 	    (rc = read_action(pb, l->built, err)) < 0 || (rc = read_engine(pb, l, err)) < 0 ||
-	    (rc = read_clients(pb, l, err)) < 0 || (rc = read_concerns(pb, l, err)) < 0 ||
+	    (rc = read_clients(pb, l, err)) < 0 || (rc = read_targets(pb, l, err)) < 0 ||
 	    (rc = limit_pack(pb, l, err)) < 0 || (rc = engine_prepare(b, l, err)) < 0) {
 		limit_free(l);
 		return rc;
@@ -424,7 +424,7 @@ void limit_free(struct model_limit *l)
 		return;
 	limit_built_free(l->built);
 	free(l->packed);
-	free(l->concern);
+	free(l->target);
 	free(l);
 }
 

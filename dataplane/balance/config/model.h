@@ -197,10 +197,11 @@ void address_release(struct sy_balance *b, const struct sy_addr *addr);
 bool address_is_known(const struct sy_balance *b, const struct sy_addr *addr);
 /* Withdraws the claims of all addresses without references. */
 void address_free_unused(struct sy_balance *b);
-/* Claims all addresses, or releases them: a peer serves, and this host answers for none. Sources
- * stay diverted: this host's kernel would route their packets untranslated. */
+/* serve: claims all addresses. Otherwise withdraws the claims: a peer serves, and this host must not
+ * answer for the addresses. Sources stay diverted: this host's kernel would route their packets
+ * untranslated. */
 void addresses_serve(struct sy_balance *b, bool serve);
-/* Are addresses claimed, now and when they are added? */
+/* Returns true if this node claims its addresses; false: it is a standby. */
 static inline bool addresses_are_served(const struct sy_balance *b)
 {
 	return !b->ctl->standby && sy_runtime_is_claimed(b->rt);
@@ -208,9 +209,9 @@ static inline bool addresses_are_served(const struct sy_balance *b)
 /* Adds to the number of services with this NAT server: sign 1 or −1. */
 void source_count(struct model *m, const struct sy_source *source, int sign);
 uint32_t source_refs(const struct model *m, const struct sy_source *source);
-/* source_divert() diverts packets of new sources from the kernel; source_collect() stops that for
- * sources without references. */
+/* Diverts packets of new sources from the kernel. */
 void source_divert(struct sy_balance *b);
+/* Stops diverting packets of sources without references. */
 void source_collect(struct sy_balance *b);
 /* Lists their addresses, maybe with duplicates; `include_unreferenced`: including those without
  * references. `entries` must have space for rte_hash_count(). Returns their number. */

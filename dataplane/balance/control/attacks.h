@@ -40,16 +40,16 @@ enum attack_kind {
 enum attack_change { ATTACK_NONE, ATTACK_BEGINS, ATTACK_GOES_ON, ATTACK_ENDS };
 
 struct attack_rate {
-	uint64_t last;       /* the counter at the last look */
+	uint64_t last;       /* the counter at the last sample */
 	float usual;         /* packets/s; frozen during an attack */
 	uint16_t attack;     /* 1 + its index in struct attacks; 0: none */
-	uint8_t samples : 7; /* looks so far, up to the number that the first judgement needs */
+	uint8_t samples : 7; /* samples so far, up to the number that the first usual rate needs */
 	uint8_t under_way : 1;
 	uint8_t seconds; /* consecutive seconds above the threshold, or below it during an attack */
 };
 _Static_assert(sizeof(struct attack_rate) == 16, "four a cache line");
 
-/* Updates the counter, `elapsed_ns` after the previous look, and returns the rate in between. A
+/* Updates the counter, `elapsed_ns` after the previous sample, and returns the rate in between. A
  * counter that decreased starts anew. */
 enum attack_change attack_rate_update(struct attack_rate *r, uint64_t count, uint64_t elapsed_ns,
                                       uint64_t *rate);
@@ -78,7 +78,7 @@ struct attacks {
 
 int attacks_create(struct sy_balance *b, struct sy_error *err);
 void attacks_destroy(struct sy_balance *b);
-/* Looks at some services, at each once a second. Control thread. */
+/* Called by the control thread: checks some services, each once a second. */
 void attacks_tick(struct sy_balance *b);
 /* A service's counts over all workers. */
 struct service_counts attacks_counts(const struct sy_balance *b, uint32_t service);

@@ -257,7 +257,7 @@ bool control_is_busy(const struct control *k)
 
 void control_finish_commit(struct control *k)
 {
-	/* what the thread's end would have called */
+	/* commit_step() waits for the table's thread: schedule what its end would have */
 	if (k->commit.phase == COMMIT_BUILD)
 		sy_runtime_defer(k->balance->rt, commit_step_deferred, k);
 	while (commit_step(k))

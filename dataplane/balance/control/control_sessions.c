@@ -100,7 +100,8 @@ static SY_PREFETCH_INLINE void copy_prefetch(const struct copy *c, const struct 
 		__builtin_prefetch(c->hot[c->count + AHEAD / 2], 1);
 }
 
-/* On the worker, from the cursor on, at most to the end of the slot's table. */
+/* Runs on the worker: copies matching sessions from the cursor on, at most to the end of the slot's
+ * table. */
 static void copy_records(struct sy_worker *w, void *listing)
 {
 	struct copy *c = &((struct listing *)listing)->copy;

@@ -43,16 +43,16 @@ struct watch_sample {
 /* Per service. All zero: no sample yet. */
 struct watch_switch {
 	struct watch_counts last;
-	uint64_t until_ns;   /* on: end of the hold time, unless more answers stay without return */
-	uint64_t over_ns;    /* off: duration of a reason */
-	uint64_t calm_ns;    /* off: time without a reason */
-	uint64_t learned_ns; /* learning time of `usual` */
-	float usual;         /* sessions begun per second without an attack */
+	uint64_t until_ns;        /* on: end of the hold time; unreturned answers extend it */
+	uint64_t over_ns;         /* off: duration of a reason */
+	uint64_t calm_ns;         /* off: time without a reason */
+	uint64_t learned_ns;      /* learning time of `usual` */
+	float usual;              /* sessions begun per second without an attack */
 	enum watch_reason reason; /* of the last switch */
 	bool seen;                /* last is set */
 	bool on;
-	bool forged;  /* on: answers stayed without return */
-	uint8_t vain; /* consecutive switches without such answers */
+	bool forged;      /* on: clients did not return answers */
+	uint8_t needless; /* consecutive switches in which clients returned all answers */
 };
 
 /* Updates the switch with the counters of this pass. */

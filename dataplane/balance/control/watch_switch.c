@@ -2,7 +2,7 @@
 #include "watch.h"
 
 #define SECOND_NS UINT64_C(1000000000)
-/* Number of half-open sessions that is never a reason; part of the table from which it is. */
+/* Half-open sessions are a reason above both this number and 1/SHARE of the table. */
 #define FEW_HALF_OPEN 1024u
 #define SHARE         16u
 /* Uncompleted handshakes per second that switch it on. An eighth of that keeps it on. */
@@ -11,10 +11,10 @@
 /* New sessions per second and worker, and multiple of the usual rate, that switch it on. */
 #define RATE  20000.0F
 #define TIMES 8.0F
-/* A reason must last this long, except SHARE; twice as long after each vain switch. */
-#define PERSIST_NS SECOND_NS
-#define VAIN_MAX   6u
-/* Vain switches are forgotten after this long without a reason. */
+/* A reason must last this long, except SHARE; twice as long after each needless switch. */
+#define PERSIST_NS   SECOND_NS
+#define NEEDLESS_MAX 6u
+/* Needless switches are forgotten after this long without a reason. */
 #define CALM_NS (60 * SECOND_NS)
 /* It stays on for this long after the last second with unreturned answers. */
 #define HOLD_NS (10 * SECOND_NS)
@@ -22,7 +22,7 @@
 #define LEARN_NS (10 * SECOND_NS)
 #define USUAL_NS (300 * SECOND_NS)
 
-/* Rates per second since the previous look. */
+/* Rates per second since the previous pass. */
 struct rates {
 	float begun, unfinished, answered, unreturned;
 };
@@ -78,7 +78,7 @@ static void usual_follow(struct watch_switch *s, float rate, uint64_t elapsed_ns
 /* How long this reason must last. */
 static uint64_t persistence(const struct watch_switch *s, enum watch_reason reason)
 {
-	return reason == WATCH_SHARE && s->vain == 0 ? 0 : PERSIST_NS << s->vain;
+	return reason == WATCH_SHARE && s->needless == 0 ? 0 : PERSIST_NS << s->needless;
 }
 
 static enum watch_change update_while_off(struct watch_switch *s, const struct watch_counts *counts,
@@ -89,7 +89,7 @@ static enum watch_change update_while_off(struct watch_switch *s, const struct w
 		s->over_ns = 0;
 		s->calm_ns += sample->elapsed_ns;
 		if (s->calm_ns >= CALM_NS)
-			s->vain = 0;
+			s->needless = 0;
 		usual_follow(s, r->begun, sample->elapsed_ns);
 		return WATCH_STAYS;
 	}
@@ -117,9 +117,9 @@ static enum watch_change update_while_on(struct watch_switch *s, const struct ra
 	s->on = false;
 	s->reason = WATCH_CALM;
 	if (s->forged) {
-		s->vain = 0;
+		s->needless = 0;
 	} else { /* the clients are real, or there are none any more */
-		s->vain += s->vain < VAIN_MAX;
+		s->needless += s->needless < NEEDLESS_MAX;
 		s->usual = s->usual > r->begun ? s->usual : r->begun;
 	}
 	return WATCH_OFF;

@@ -2,8 +2,8 @@
 #include "sync_log.h"
 
 #define SCAN_STEP 4096 /* marks in one call */
-#define DELETIONS 1024 /* bytes of the window for deletions alone: a scan cannot find them later   \
-	                */
+/* Bytes of the window for deletions alone: a scan of the marks cannot find them later. */
+#define DELETIONS 1024
 
 static uint8_t *log_marks(const struct sync_log *log, const struct sync_source *source,
                           uint32_t *count)

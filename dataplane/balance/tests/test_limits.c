@@ -75,13 +75,13 @@ static void test_refused(void **state)
 	delete_limit(&c, "a");
 	flows_check_refused(f, &c, "there is no limit a");
 	assert_int_equal(f->harness.b->ctl->limits->limits, 0);
-	assert_int_equal(f->harness.b->ctl->limits->concerns.count, 0);
+	assert_int_equal(f->harness.b->ctl->limits->targets.count, 0);
 	/* What a limit names only within a transaction is forgotten, too. */
 	add_limit_vip(&c, put_limit(&c, "a", PACKETS, 1, 1), &f->service[0].vip);
 	add_limit_service(&c, put_limit(&c, "a", PACKETS, 1, 1), &f->service[0]);
 	delete_limit(&c, "a");
 	flows_commit(f, &c);
-	assert_int_equal(f->harness.b->ctl->limits->concerns.count, 0);
+	assert_int_equal(f->harness.b->ctl->limits->targets.count, 0);
 }
 
 /* ---- whom they concern ----------------------------------------------------------------------- */
