@@ -20,7 +20,7 @@
  * many packets as have arrived since the last poll: otherwise it would never be empty. */
 #define POLL_BURSTS 4
 /* Shorter sleeps are skipped: waking takes longer. */
-#define SLEEP_LEAST_NS 20000
+#define SLEEP_MIN_NS 20000
 /* Retry interval while the device is full. */
 #define RETRY_NS 50000
 /* A port that is no longer shaped may get more packets than it can send. It keeps the packets that
@@ -168,7 +168,7 @@ uint64_t shaping_sleep_ns(struct sy_worker *w, uint64_t longest)
 		uint64_t wait = next > w->now_ns ? next - w->now_ns : 0;
 		longest = wait < longest ? wait : longest;
 	}
-	return longest < SLEEP_LEAST_NS ? 0 : longest;
+	return longest < SLEEP_MIN_NS ? 0 : longest;
 }
 
 /* ---- the control thread's side --------------------------------------------------------------- */

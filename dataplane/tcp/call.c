@@ -8,7 +8,7 @@
 #include "timer.h"
 #include "window.h"
 
-#define TIME_WAIT_LEAST_MS 1000
+#define TIME_WAIT_MIN_MS 1000
 
 /* ---- open ------------------------------------------------------------------------------------ */
 
@@ -74,7 +74,7 @@ int sy_stack_accept(struct sy_stack *s, sy_stack_id listener, uint64_t cookie,
 static bool time_wait_yields(const struct sy_stack *s, const struct connection *c)
 {
 	return c->state == SY_STACK_TIME_WAIT && !(c->flags & C_OWNED) && c->flags & C_TIMESTAMPS &&
-	       s->now_ms - c->ts_recent_ms > TIME_WAIT_LEAST_MS;
+	       s->now_ms - c->ts_recent_ms > TIME_WAIT_MIN_MS;
 }
 
 /* Returns true if the tuple is free; *old: the connection in TIME-WAIT to replace, or NULL. */

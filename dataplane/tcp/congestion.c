@@ -5,7 +5,7 @@
 
 /* RFC 9406, 4.2 */
 #define HYSTART_MIN_US  4000
-#define HYSTART_MOST_US 16000
+#define HYSTART_MAX_US  16000
 #define HYSTART_DIVISOR 8
 #define HYSTART_SAMPLES 8
 #define HYSTART_GROWTH  4 /* conservative slow start: 1/4 of slow start's growth */
@@ -123,7 +123,7 @@ static void hystart_judge(struct congestion *c)
 		return;
 	uint32_t longer = h->previous_min_us / HYSTART_DIVISOR;
 	longer = longer < HYSTART_MIN_US ? HYSTART_MIN_US : longer;
-	longer = longer > HYSTART_MOST_US ? HYSTART_MOST_US : longer;
+	longer = longer > HYSTART_MAX_US ? HYSTART_MAX_US : longer;
 	if (h->min_us >= h->previous_min_us + longer) {
 		h->baseline_us = h->min_us;
 		h->rounds = 0;

@@ -16,6 +16,7 @@ SOURCES = ("*.c", "*.h", "*.go", "*.py", "meson.build", "*.md", "docs/man/*")
 # word, with its inflections: what to write instead
 RETIRED = {
     "admit admits admitted": "accept; check (an access list)",
+    "blur blurs blurred": "ambiguous (an RTT sample)",
     "desk desks": "work queue",
     "heir heirs": "successor",
     "keeper keepers": "supervisor",
@@ -24,6 +25,9 @@ RETIRED = {
     "proven unproven": "validated; embryonic (TCP), unreplied (UDP)",
     "shed sheds": "drop new sessions; overload",
 }
+
+# Retired as a part of a constant's name alone: "at most" is English, X_MOST is X_MAX.
+CONSTANTS = {"LEAST": "MIN", "MOST": "MAX"}
 
 # Folder or file: retired words that it still uses.
 PENDING = {}
@@ -53,12 +57,18 @@ def pattern(words):
     )
 
 
+def constants():
+    """Matches CONSTANTS as names and as parts of names in capitals."""
+    parts = "|".join(CONSTANTS)
+    return re.compile(rf"(?<![A-Za-z0-9])(?:[A-Z0-9]+_)*({parts})(?=_[A-Z0-9]|(?![A-Za-z0-9_]))")
+
+
 def is_below(file, folder):
     return file == folder or file.startswith(folder + "/")
 
 
 def check():
-    anything = pattern(REPLACEMENT)
+    anything, constant = pattern(REPLACEMENT), constants()
     found = []
     for file in tracked(*SOURCES):
         if file == "scripts/checks/words.py" or any(is_below(file, e) for e in EXEMPT):
@@ -69,4 +79,7 @@ def check():
                 word = match.group().lower()
                 if word not in pending:
                     found.append(f"{file}:{number}: {word}: write {REPLACEMENT[word]}")
+            for match in constant.finditer(line):
+                part = match.group(1)
+                found.append(f"{file}:{number}: {match.group()}: write {CONSTANTS[part]}")
     return complaints(found, "retired words (scripts/checks/words.py)")

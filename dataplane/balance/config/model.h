@@ -197,8 +197,8 @@ void address_release(struct sy_balance *b, const struct sy_addr *addr);
 bool address_is_known(const struct sy_balance *b, const struct sy_addr *addr);
 /* Withdraws the claims of all addresses without references. */
 void address_free_unused(struct sy_balance *b);
-/* serve: claims all addresses. Otherwise withdraws the claims: a peer serves, and this host must not
- * answer for the addresses. Sources stay diverted: this host's kernel would route their packets
+/* serve: claims all addresses. Otherwise withdraws the claims: a peer serves, and this host must
+ * not answer for the addresses. Sources stay diverted: this host's kernel would route their packets
  * untranslated. */
 void addresses_serve(struct sy_balance *b, bool serve);
 /* Returns true if this node claims its addresses; false: it is a standby. */

@@ -37,7 +37,7 @@ static void samples_want(struct sy_balance *b, struct samples *s, enum sy_sample
 {
 	if (!one_in || (one_in > s->one_in[kind] && now_ns < s->until_ns[kind]))
 		return;
-	s->one_in[kind] = one_in < SY_SAMPLE_MOST_GAP ? one_in : SY_SAMPLE_MOST_GAP;
+	s->one_in[kind] = one_in < SY_SAMPLE_MAX_GAP ? one_in : SY_SAMPLE_MAX_GAP;
 	s->until_ns[kind] = now_ns + SAMPLES_WANT_NS;
 	sy_samples_want(b->rt, kind, s->one_in[kind], s->until_ns[kind]);
 }

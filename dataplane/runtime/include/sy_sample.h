@@ -8,10 +8,10 @@
 
 #include <sy_base.h>
 
-#define SY_SAMPLE_HEADER   128  /* bytes of a packet */
-#define SY_SAMPLE_PLACES   1024 /* capacity of a worker's ring of samples; a power of 2 */
-#define SY_SAMPLE_DROPS    1000 /* max samples of dropped packets per second and worker */
-#define SY_SAMPLE_MOST_GAP (UINT32_C(1) << 30)
+#define SY_SAMPLE_HEADER  128  /* bytes of a packet */
+#define SY_SAMPLE_PLACES  1024 /* capacity of a worker's ring of samples; a power of 2 */
+#define SY_SAMPLE_DROPS   1000 /* max samples of dropped packets per second and worker */
+#define SY_SAMPLE_MAX_GAP (UINT32_C(1) << 30)
 
 struct sy_runtime;
 
@@ -33,7 +33,7 @@ struct sy_sample {
  * SHAPING_FULL, SHAPING_EARLY). Packets that the flow director drops are not sampled.
  */
 
-/* Samples one in `one_in` packets of this kind (1 to SY_SAMPLE_MOST_GAP; 0: none) until this time
+/* Samples one in `one_in` packets of this kind (1 to SY_SAMPLE_MAX_GAP; 0: none) until this time
  * of sy_clock_ns(). Workers react within SY_ROUND_MS. Control thread. */
 void sy_samples_want(struct sy_runtime *rt, enum sy_sample_kind kind, uint32_t one_in,
                      uint64_t until_ns);

@@ -265,7 +265,7 @@ static void test_joined(void **state)
 }
 
 /* Where ranges run out, what is joined brings no sample: its time is that of its end. */
-static void test_blurred(void **state) /* RFC 6298, 3 */
+static void test_ambiguous(void **state) /* RFC 6298, 3 */
 {
 	struct sender *o = sender_new(0);
 	(void)state;
@@ -464,7 +464,7 @@ int main(void)
 	        cmocka_unit_test(test_f_rto),
 	        cmocka_unit_test(test_without_sack),
 	        cmocka_unit_test(test_joined),
-	        cmocka_unit_test(test_blurred),
+	        cmocka_unit_test(test_ambiguous),
 	        cmocka_unit_test(test_hostile),
 	        cmocka_unit_test(test_few_cells),
 	        cmocka_unit_test(test_shared_pool),
