@@ -98,7 +98,7 @@ func newWorld(policy string, s scenario, seed uint64) *world {
 		}
 	}
 	if strings.HasPrefix(policy, "capability") {
-		service.Feedback = model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Least: 5, Settle: 30 * time.Second, Capacity: linkRate}
+		service.Feedback = model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Minimum: 5, Settle: 30 * time.Second, Capacity: linkRate}
 		if policy == learning {
 			service.Feedback.Capacity, service.Feedback.Learn = 0, true
 		}

@@ -45,7 +45,7 @@ func newFleet(services, servers, perService int, random *rand.Rand) *fleet {
 	}
 	for i := range services {
 		s := model.Service{Name: fmt.Sprint("s", i), Key: model.ServiceKey{Protocol: model.TCP, VIP: netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), Port: 80},
-			Feedback: model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Least: 5, Settle: 30 * time.Second}}
+			Feedback: model.Feedback{Policy: model.FeedbackCapability, Gamma: 0.5, Minimum: 5, Settle: 30 * time.Second}}
 		stats := &pb.ServiceStats{Service: dpclient.SpecToWire(s.Key, model.ServiceSpec{Name: s.Name, Timeouts: model.DefaultTimeouts})}
 		first := random.IntN(servers)
 		for k := range perService {

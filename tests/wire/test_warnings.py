@@ -74,7 +74,7 @@ def test_neighbours_address_as_vip_is_reported(small, family):
     small.config.services = [service(small, client, small.lab["s1"].address(family))]
     try:
         small.apply()
-        found = [text for text in warnings(small) if text.startswith(f"{client} was answered for")]
+        found = [text for text in warnings(small) if text.startswith(f"{client}: another host (")]
         mac = small.lab["client"].ns.mac("eth0")
         assert len(found) == 1 and mac in found[0], (found, mac)
     finally:
