@@ -6,8 +6,9 @@
  * docs/design/0040-preload.md.
  *
  * A SYN goes to Linux's listening socket if the queue's worker does not listen, and Linux keeps the
- * segments of its own connections (docs/design/0058-serving.md). A queue without a socket drops all
- * other segments: the kernel would answer them with a reset.
+ * segments of its own connections (docs/design/0058-serving.md). One that is in TIME-WAIT ends with
+ * the next SYN. A queue without a socket drops all other segments: the kernel would answer them
+ * with a reset.
  */
 #include "steer_map.h"
 
@@ -49,6 +50,15 @@ struct {
 	__type(value, __u8);
 } fragments SEC(".maps");
 
+/* Connections of the stack between the ends of one that Linux still has in TIME-WAIT, for at most
+ * 60 s. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, STEER_REUSED);
+	__type(key, struct bpf_sock_tuple);
+	__type(value, __u8);
+} reused SEC(".maps");
+
 const volatile __u8 mac[6]; /* of the interface: frames to other addresses are not this host's */
 
 #define FRAGMENT   0x3fff /* offset and "more" */
@@ -65,11 +75,22 @@ struct subject {
 	int opens; /* a SYN that begins a connection */
 };
 
-/* Returns whether the frame belongs to a connection of Linux. */
-static __always_inline int is_of_linux(struct xdp_md *ctx, struct subject *s)
+/* Returns whether the stack has the connection although Linux has its ends in TIME-WAIT: since the
+ * SYN that opened it. stack: the stack gets SYNs. */
+static __always_inline int is_reused(const struct subject *s, int stack)
+{
+	__u8 one = 1;
+
+	if (!s->opens)
+		return bpf_map_lookup_elem(&reused, &s->tuple) != NULL;
+	return stack && bpf_map_update_elem(&reused, &s->tuple, &one, BPF_ANY) == 0;
+}
+
+/* Returns whether the frame belongs to a connection of Linux. stack: SYNs go to the stack. */
+static __always_inline int is_of_linux(struct xdp_md *ctx, struct subject *s, int stack)
 {
 	struct bpf_sock *found;
-	int is;
+	int is, waits;
 
 	if (s->v6)
 		found = bpf_skc_lookup_tcp(ctx, &s->tuple, sizeof(s->tuple.ipv6),
@@ -80,8 +101,9 @@ static __always_inline int is_of_linux(struct xdp_md *ctx, struct subject *s)
 	if (!found)
 		return 0;
 	is = found->state != BPF_TCP_LISTEN;
+	waits = found->state == BPF_TCP_TIME_WAIT;
 	bpf_sk_release(found);
-	return is;
+	return is && !(waits && is_reused(s, stack));
 }
 
 static __always_inline int verdict(struct xdp_md *ctx, struct subject *s)
@@ -90,17 +112,21 @@ static __always_inline int verdict(struct xdp_md *ctx, struct subject *s)
 	__u16 port = bpf_ntohs(s->key.port);
 	__u32 queue = ctx->rx_queue_index;
 	const struct steer_port *steered;
+	int stack;
 
 	if (!ports)
 		return XDP_PASS;
 	if (port >= ports->first && port <= ports->last)
 		return (int)bpf_redirect_map(&sockets, queue, XDP_DROP);
 	steered = bpf_map_lookup_elem(&served, &s->key);
-	if (!steered || (steered->shared && is_of_linux(ctx, s)))
+	if (!steered)
+		return XDP_PASS;
+	stack = queue < STEER_QUEUES && steered->stack & (__u64)1 << queue;
+	if (steered->shared && is_of_linux(ctx, s, stack))
 		return XDP_PASS;
 	if (!s->opens)
 		return (int)bpf_redirect_map(&sockets, queue, XDP_DROP);
-	if (queue >= STEER_QUEUES || !(steered->stack & (__u64)1 << queue))
+	if (!stack)
 		return XDP_PASS;
 	return (int)bpf_redirect_map(&sockets, queue, XDP_PASS);
 }

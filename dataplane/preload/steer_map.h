@@ -10,6 +10,7 @@
 #define STEER_LOCAL  64
 
 #define STEER_FRAGMENTS 4096
+#define STEER_REUSED    32768
 
 /* An address and port where a server listens. IPv4 as ::ffff:a.b.c.d. */
 struct steer_key {

@@ -3,12 +3,14 @@
 servers have them."""
 
 import contextlib
+import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.lab.clients import connect, receive_exactly
 from tests.lab.run import kernel_connections
 from tests.lab.servers import wait_listening
+from tests.lab.wait import wait_until
 from tests.wire.running import V4, V6, sanitized, start
 
 FIRST = 10000
@@ -68,6 +70,21 @@ while True:
     one.close()
 """
 UNUSED = 4200
+
+
+# Echoes as many bytes as the first four say, and closes first.
+ECHO = """
+one = listener(9996)
+while True:
+    accepted = one.accept()[0]
+    left = int.from_bytes(accepted.recv(4, socket.MSG_WAITALL))
+    while left:
+        data = accepted.recv(65536)
+        accepted.sendall(data)
+        left -= len(data)
+    accepted.close()
+"""
+CLOSED = 7  # of Linux's states of TCP
 
 
 def script(lab, name, text):
@@ -133,3 +150,51 @@ def test_ports_of_ended_listeners_are_forgotten(stack):
                 assert receive_exactly(one, 5) == b"09998"
     assert kernel_connections(stack["forwarder"]) == before, process.output()
     assert "more addresses" not in process.output()
+
+
+def serve_one(host, address, client, source_port):
+    """Connects a client to a server on Linux's TCP, which closes first. Returns the client."""
+    with host.ns.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, 9996))
+        listener.listen(1)
+        one = connect(client, address, 9996, source_port=source_port)
+        listener.accept()[0].close()
+    assert one.recv(1) == b""
+    return one
+
+
+def end(one):
+    """Closes a client's connection after its server's end, and checks that it is not reset."""
+    with one:
+        one.shutdown(socket.SHUT_WR)
+        wait_until(
+            lambda: one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == CLOSED,
+            "its FIN is acknowledged",
+        )
+        assert one.recv(1) == b"", "not reset"
+
+
+@sanitized
+def test_time_wait_of_linux_keeps_no_client(stack):
+    """A client gets its next connection from the stack, by the same ports. Linux's own connection
+    still ends without a reset."""
+    client, host = stack["client"], stack["forwarder"]
+    clients = {address: (20000 + i, 20100 + i) for i, address in enumerate((V4, V6))}
+    ending = []
+    for address, (again, unfinished) in clients.items():
+        end(serve_one(host, address, client, again))
+        ending.append(serve_one(host, address, client, unfinished))
+    process = start(stack, "echo", script(stack, "echo", ECHO), 9996)
+    before = kernel_connections(host)
+    for address, (again, _) in clients.items():
+        for size in (1, 300_000):  # the second one follows a connection of the stack
+            data = bytes(size)
+            one = connect(client, address, 9996, source_port=again)
+            one.sendall(size.to_bytes(4) + data)
+            assert receive_exactly(one, size) == data
+            assert one.recv(1) == b""
+            end(one)
+    assert kernel_connections(host) == before, process.output()
+    for one in ending:
+        end(one)
