@@ -12,9 +12,9 @@
 
 /* ---- listen ---------------------------------------------------------------------------------- */
 
-/* The kernel's listening socket never blocks, for this library. Another program that gets it later,
- * by execve() or a Unix socket, is to find the mode that this program has set: a signal number that
- * is never used marks a blocking socket. */
+/* This library makes the kernel's listening socket non-blocking. Another program may inherit it
+ * (execve(), SCM_RIGHTS) and must find the mode that this program has set. So F_SETSIG stores the
+ * mode: an otherwise unused signal number marks a blocking socket. */
 #define BLOCKS 64
 
 void listener_store_blocking(const struct sock *s, int fd)
@@ -22,8 +22,8 @@ void listener_store_blocking(const struct sock *s, int fd)
 	REAL(fcntl)(fd, F_SETSIG, s->nonblock ? 0 : BLOCKS);
 }
 
-/* Opens the listener. Without a stack, Linux accepts new connections until the program waits
- * there. */
+/* Opens the listener. Without a stack, Linux accepts new connections until the program waits for
+ * them. */
 static void listener_open(struct sock *s)
 {
 	int rc;

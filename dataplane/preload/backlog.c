@@ -25,13 +25,14 @@ struct retired {
 	uint64_t until_ns;
 };
 
-/* Ordered by their end: a ring. */
+/* Retired listeners, a ring in the order of their deadlines. */
 static struct retired retired[RETIRED_MAX];
 static unsigned retired_first, retired_count;
 static bool retired_ready; /* one may have complete connections */
 
-/* The addresses where listeners have ended: the supervisor steers segments of their connections
- * until this process has none left. Those beyond the last one stay until the process ends. */
+/* The addresses of ended listeners. The supervisor steers segments of their connections until this
+ * process has none left. Addresses that do not fit into the array are steered until the process
+ * ends. */
 static struct closed {
 	struct sy_stack_endpoint at;
 	uint16_t v6_only;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Children that a program creates by the system call clone() itself, for namespaces (vsftpd). The C
- * library does not notice: if a thread of this library starts meanwhile, setuid() in the child
- * waits for it forever. So fork() creates the child, in namespaces that the calling thread enters
- * before and leaves afterwards.
+ * library does not notice such a child: if a thread of this library starts meanwhile, setuid() in
+ * the child waits for it forever. So this file creates the child by fork(), in namespaces that the
+ * calling thread enters before and leaves afterwards.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -203,7 +203,7 @@ static int connect_repeat(struct sock *s, int fd, struct signals *signals)
 	return rc == -EINPROGRESS ? -EALREADY : rc;
 }
 
-/* The kernel's socket reports that it is in use, or stops listening (AF_UNSPEC). */
+/* connect() of a listener: the kernel's socket returns EISCONN, or stops listening (AF_UNSPEC). */
 static int listener_connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
 	int listens = 1, rc = REAL(connect)(fd, addr, len), code = errno;

@@ -35,8 +35,8 @@ static void lcores_write(char *out, size_t cap)
 	snprintf(out + at, cap - at, ")");
 }
 
-/* Reports EAL's messages only if it does not start: it also complains of a folder that it cannot
- * create beside another user's, and does not need. */
+/* Reports EAL's messages only if it does not start: it also logs an error about a folder that it
+ * cannot create beside another user's, and does not need. */
 static void eal_failed(const char *text, int code, struct sy_error *err)
 {
 	sy_fail(err, code, "EAL does not start: %s%s%s", rte_strerror(code),

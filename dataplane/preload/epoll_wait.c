@@ -8,7 +8,7 @@
 #include "real.h"
 
 #define KERNEL_NS    (1 * MS) /* how often a busy stack polls the kernel's descriptors */
-#define LEVEL_PASSED 16 /* waits after which a level that others have preceded returns an event */
+#define LEVEL_PASSED 16       /* after so many waits, a passed-over level returns an event */
 
 /* Stores events of one level. Returns how many. */
 static int level_collect(struct watch_level *q, struct epoll_event *out, int max)

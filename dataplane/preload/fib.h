@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A copy of the kernel's routes, if they are few and plain. */
+/* A copy of the kernel's routes, if they are few and plain: no rules besides the default ones, one
+ * path for each route. */
 #ifndef FIB_H
 #define FIB_H
 
@@ -14,7 +15,8 @@ enum fib_answer {
 /* Reads rules and routes again by a netlink socket. Returns false if those of a family are not
  * plain. */
 bool fib_read(int netlink);
-/* Stores the next hop for a destination and its interface, as the kernel would choose them. */
+/* Looks up a destination. Stores the next hop and the outgoing interface that the kernel would
+ * choose. */
 enum fib_answer fib_find(const struct sy_addr *dst, struct sy_addr *hop, int *ifindex);
 
 #endif

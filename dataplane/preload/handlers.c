@@ -113,8 +113,8 @@ void signals_sleep(void)
 	self.ran = self.ends = false;
 }
 
-/* If the library has seen no handler run, it checks those that it does not see: all of them have to
- * restart system calls. */
+/* Handlers that the C library sets by itself run without this library's knowledge. So if no other
+ * handler has run, all handlers must have SA_RESTART. */
 bool signals_restart(void)
 {
 	struct sigaction a;

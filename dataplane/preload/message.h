@@ -26,7 +26,7 @@
 #define MESSAGE_FDS (2 + MESSAGE_QUEUES + 1 + MESSAGE_WORKERS + 2 + 1)
 
 enum message_type {
-	MESSAGE_CONFIG = 1, /* returns what is served */
+	MESSAGE_CONFIG = 1, /* returns the configuration: served addresses and ports */
 	MESSAGE_START,      /* allocates queues to a worker: the answer carries their descriptors */
 	MESSAGE_BOUND,      /* the rings are filled: steer packets to them */
 	MESSAGE_LISTEN,     /* the process listens at this port: carries its socket, as proof */
@@ -41,7 +41,7 @@ enum message_type {
 	MESSAGE_FORGET, /* the process has no more connections at a port that it has closed */
 };
 
-/* Which connections children of fork() get (docs/design/0062-relays.md). */
+/* Which connections children of fork() continue as relays (docs/design/0062-relays.md). */
 enum message_fork {
 	MESSAGE_FORK_AUTO,  /* those that the parent does not serve in an event loop */
 	MESSAGE_FORK_RELAY, /* all */
@@ -53,12 +53,12 @@ struct message_request {
 	 * /proc/net/unix. */
 	uint8_t secret[MESSAGE_SECRET];
 	uint32_t version, type;
-	struct sy_addr addr; /* LISTEN: all zero: all served ones of both families; ::ffff:0.0.0.0:
-	                        those of IPv4 */
+	struct sy_addr addr; /* LISTEN: all zero: all served addresses; ::ffff:0.0.0.0: all served
+	                        IPv4 addresses */
 	uint16_t port;       /* network order */
 	uint16_t v6_only;
-	uint32_t serves; /* LISTEN: 1: the process also waits there for connections. YIELD: 1: it
-	                    accepts them for other processes, and has warned of that */
+	uint32_t serves; /* LISTEN: 1: the process also waits for connections. YIELD: 1: it passes
+	                    accepted connections to other processes, and has logged a warning */
 };
 
 /* In host order, except ports and addresses. docs/design/0067-reload-without-a-gap.md. */

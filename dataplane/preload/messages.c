@@ -31,7 +31,7 @@ PRELOAD_EXPORT int sendmmsg(int fd, struct mmsghdr *m, unsigned count, int flags
 	return (int)count;
 }
 
-/* Returns the connection's error, which Linux reports here before bytes that came first. */
+/* Returns the connection's error: here Linux reports it before bytes that arrived earlier. */
 static int error_consume(int fd)
 {
 	int error = 0;

@@ -76,17 +76,17 @@ struct sock {
 	uint16_t v6_only;
 	struct sy_stack_endpoint local, peer;
 	/* Listener (serve.c): */
-	bool serves;    /* SYNs go to the stack */
-	bool yielded;   /* Linux gets them until the program accepts */
-	bool unsteered; /* Linux gets them: the stack or the supervisor has no slot */
-	bool passes;    /* Linux gets them: the program passes its connections to other processes */
+	bool serves;     /* SYNs go to the stack */
+	bool yielded;    /* SYNs go to Linux until the program accepts */
+	bool unsteered;  /* SYNs go to Linux: the stack or the supervisor has no slot */
+	bool passes;     /* SYNs go to Linux: other processes serve the connections */
 	bool unaccepted; /* a connection waits to be accepted; since then: */
 	uint64_t unaccepted_ns, unaccepted_idle_ns; /* counted by serve_check() */
 	uint64_t ready_calls;
 	struct sock *next_listener;
 	struct relay *relay;
-	pthread_t user; /* the thread that used it last */
-	bool looped;    /* one poll() has waited for it and for another socket of the stack */
+	pthread_t user;               /* the last thread that used it */
+	bool looped;                  /* a poll() has waited for this and another socket */
 	struct sock *next, *previous; /* of all_socks */
 };
 
@@ -131,11 +131,11 @@ struct runner {
 	bool warned;            /* of a long wait for a queue */
 	uint64_t pending_ns;    /* since when the start waits */
 	bool wanted;            /* this process waits at a listener */
-	bool announced; /* that was reported to the supervisor, though the process has no queue */
+	bool announced;         /* `wanted` was reported to the supervisor, without a queue */
 	uint64_t now_ns, due_ns;
 	unsigned sleepers;  /* threads whose calls wait */
 	unsigned waking;    /* of these, threads that are woken and do not have the lock yet */
-	bool unsent;        /* packets wait for the woken threads' packets, to leave in one burst */
+	bool unsent;        /* packets wait for those of woken threads: one burst */
 	uint64_t unsent_ns; /* since when */
 	uint64_t calls;     /* of the program's threads that have acquired the lock */
 	unsigned rx;        /* the stack's descriptors in `fd` */
@@ -160,7 +160,7 @@ void runner_poll(void);
 void runner_events(void);
 /* Ends a call that may have something to send: sends it, unless a waking thread will. */
 void runner_flush(void);
-/* Sends what is to be sent now. */
+/* Sends all queued packets now. */
 void runner_send(void);
 /* Replaces a system call by number that creates a process by fork(), if fork() can do the same
  * (clone.c). */
@@ -170,7 +170,7 @@ bool clone_makes_process(long number, const long *a);
 /* Before and after another system call that creates a process; it has returned `pid`. */
 void runner_fork(void);
 void runner_forked(long pid);
-/* Sets whether children of fork() get the stack. Locked: only one of the two processes may go on
+/* Sets whether children of fork() get the stack. Locked: only one of the two processes may continue
  * with it. */
 void runner_set_inherited(bool on);
 /* Continues with the stack in such a child. Unlocks. */
@@ -191,9 +191,10 @@ int runner_await_handoff(struct sock *s, uint32_t events, struct handoff *handof
 /* Adds a listener. Locked, as all of these unless a comment says otherwise. */
 void serve_add(struct sock *s);
 void serve_forget(const struct sock *s);
-/* Notes that this process waits for its connections: they go to the stack, once it runs. */
+/* Records that this process waits for the listener's connections: they go to the stack once it
+ * runs. */
 int runner_listen(struct sock *s);
-/* Makes the stack listen, if it runs: the backlog is open. */
+/* Makes the stack listen, if it runs. Connections then wait in its backlog. */
 int serve_open(struct sock *s);
 void serve_backlog(struct sock *s, unsigned backlog);
 /* The stack stops listening. */
@@ -225,17 +226,18 @@ void process_end_forget(void); /* in a child process: the request is its parent'
 
 /* ---- connections that no thread has accepted (backlog.c) ------------------------------------- */
 
-/* The process stops listening there: Linux's TCP continues the listener's connections. Locked, as
- * all of these but the last. */
+/* The process stops listening: Linux's TCP continues the connections in the listener's backlog.
+ * Locked, as all of these except the last. */
 void listener_retire(struct sock *s);
 /* Linux gets the port's new connections. The supervisor steers those of the stack until
  * ports_forget(). */
 void port_close(const struct sock *s);
-/* Exports the complete ones of these; the listener stays. */
+/* Exports the established connections of the backlog; the listener stays. */
 void listener_export(const struct sock *s);
-/* Exports what retired listeners have received since, in each poll iteration. */
+/* Exports connections whose handshake has ended at a retired listener. Called in each poll
+ * iteration. */
 void retired_poll(void);
-/* The stack has an event of no socket, perhaps of a retired listener. */
+/* The stack has an event without a socket, perhaps of a retired listener. */
 void retired_event(void);
 /* Reports to the supervisor which closed ports have no connections left. now: also those that have
  * just been closed. Returns whether there were any. */
@@ -252,7 +254,7 @@ int kernel_accept(const struct sock *l, int fd, struct sockaddr *addr, socklen_t
 /* Returns false, without the lock, if a signal handler has interrupted this thread while it had the
  * lock. A thread with the lock is not cancelled. */
 bool runner_lock(void);
-/* Also returns false if another thread has it. */
+/* As runner_lock(), but does not wait: returns false if another thread has the lock. */
 bool runner_trylock(void);
 void runner_unlock(void);
 /* Returns whether this thread has the lock, or is about to acquire it. */
@@ -275,16 +277,16 @@ struct handoff {
 
 /* Registers this thread as a waiter for at most `count` objects. Fails with -ENOMEM. */
 int wait_enter(struct wait *wait, unsigned count);
-/* exclusive: an event wakes only one of these waiters, which calls object_notify() if it leaves
- * something. */
+/* Registers the waiter with an object. exclusive: an event wakes only one of the exclusive waiters;
+ * it calls object_notify() if it does not consume all of the event. */
 void wait_link(const struct wait *wait, struct object *o, bool exclusive);
 #define WAIT_OWN 3
-/* Sleeps without the lock until something may have changed, or the deadline. p: further descriptors
- * to wait for, behind WAIT_OWN entries of the waiter. Returns as ppoll(), or -EINTR. Returns
- * without the lock if the handoff is done: the wait is over. */
+/* Sleeps without the lock until an object may have changed, or the deadline. p: WAIT_OWN entries
+ * that the waiter fills, then the descriptors of the caller. Returns as ppoll(), or -EINTR. If the
+ * handoff is done, returns without the lock: the wait is over. */
 int wait_sleep(struct wait *wait, struct pollfd *p, nfds_t count, uint64_t deadline_ns,
                struct signals *signals);
-/* Returns whether an event has come since its last sleep began. */
+/* Returns whether an event has arrived since the waiter's last sleep began. */
 bool wait_posted(const struct wait *wait);
 /* Returns whether the object of the n-th link is closed, and freed. */
 bool wait_gone(const struct wait *wait, unsigned link);
@@ -294,7 +296,8 @@ bool wait_is_over(const struct wait *wait);
 void wait_leave(struct wait *wait);
 /* Called in a handler, without the lock: ends the wait whose sleep the signal has interrupted. */
 void wait_abandon(void);
-/* Returns memory of this thread, valid until its next such call. NULL: none. */
+/* Returns an array of `count` entries that belongs to this thread, valid until its next call of
+ * this function. NULL: no memory. */
 struct pollfd *wait_polled(nfds_t count);
 
 /* Wakes the threads that wait for an event of the object. */
@@ -327,8 +330,8 @@ void waiters_inherit(void);
 /* Signals of one call that waits. */
 struct signals {
 	const sigset_t *requested; /* the mask that the program passes for the wait; NULL: none */
-	bool blocked;              /* all signals are blocked, but in sleeps */
-	sigset_t program;          /* then: what the program blocks */
+	bool blocked;              /* all signals are blocked, except during sleeps */
+	sigset_t program;          /* if blocked: the mask that the program has set */
 };
 
 /* Fills in all signals but those of faults. */
@@ -348,11 +351,11 @@ void signals_restore(struct signals *s);
 /* Locked. The process has a stack from here on: signals that end it are handled by process_end.c
  * (handlers.c). */
 void signals_arm(void);
-/* Locked, in a thread that is about to execute a program, or has failed to: defers no signal, which
- * would be pending and blocked in that program. */
+/* Locked. on: the thread is about to execute a program, so its signals are not deferred: they would
+ * be pending and blocked in that program. off: the execution has failed. */
 void signals_leave(bool on);
-/* Returns whether a signal has come while this thread had the lock: then all are blocked. Stores
- * what the program blocks. */
+/* Returns whether a signal has arrived while this thread had the lock: then all signals are
+ * blocked. Stores the program's mask. */
 bool signals_deferred(sigset_t *program);
 /* Delivers a deferred signal. Called without the lock. */
 void signals_unblock(void);
@@ -372,9 +375,11 @@ void relays_spawn(void);
 void relays_exec(void);
 /* Locked, in the successor (exec.c): starts its relay thread. */
 int relays_inherit(void);
-/* Sets the limit of descriptors: with those for relays, or the program's own. */
+/* Sets the limit of descriptors. raised: the program's limit plus the descriptors of relays;
+ * otherwise the program's limit. */
 void relays_limit(bool raised);
-/* Another process gets this descriptor. Called without the lock. */
+/* Call without the lock before the descriptor is passed to another process: its connection becomes
+ * a relay. */
 void relay_pass(int fd);
 /* Locked, at the end of the process: waits until all relays have ended. */
 void relays_linger(void);
@@ -385,41 +390,46 @@ bool relay_has(int fd);
  * and without the check. */
 void relay_mark(int fd);
 void relay_mark_locked(int fd);
-/* Returns the addresses of its connection, and the family of its socket; 0: it is no relay. */
+/* Stores the addresses of the connection. Returns the family of its socket; 0: the descriptor is no
+ * relay's. */
 int relay_names(int fd, struct sy_stack_endpoint *local, struct sy_stack_endpoint *peer);
 /* Options of the connection, as setsockopt() and getsockopt(). Return a negative errno. */
 int relay_option_set(int fd, int level, int name, const void *value, socklen_t len);
 int relay_option_get(int fd, int level, int name, void *value, socklen_t *len);
-/* Returns the error, a positive errno, that has ended it; 0: none. */
+/* Returns the error, a positive errno, that has ended the connection; 0: none. */
 int relay_error(int fd);
-/* The program sets a filter of system calls, which may kill the process for calls that the program
- * does not make itself: relay_error() makes none from here on. */
+/* The program sets a filter of system calls, which may kill the process for calls that only this
+ * library makes: relay_error() makes no calls from here on. */
 void relay_confine(void);
 void relay_queue(struct relay *r); /* its connection has an event */
 
 /* ---- the supervisor (supervisor_call.c) ------------------------------------------------------ */
 
-/* Returns what is served; NULL: `steelyard run` has not started this program. */
+/* Returns the configuration: addresses and ports that the stack serves, limits. NULL: `steelyard
+ * run` has not started this program. */
 const struct message_answer *supervisor_config(void);
 /* fd: the link, the packets' memory, and a socket for each queue. */
 int supervisor_start(struct message_answer *out, int fd[MESSAGE_FDS]);
 int supervisor_bound(void);
-/* serves: the process also waits there for connections. */
+/* Reports that the process listens, or stops listening, at the listener's port. serves: it also
+ * waits for connections (accept(), poll(), epoll_wait()). */
 int supervisor_listen(const struct sock *s, bool on, bool serves);
 /* Reports that no more segments are expected at a port where the process has listened. */
 int supervisor_forget_port(const struct sy_stack_endpoint *at, uint16_t v6_only);
 /* Reports that the program does not accept the listener's pending connections or, if `passes`,
- * passes accepted connections to other processes. Returns 1 if other processes wait there for
- * connections. */
+ * passes accepted connections to other processes. Returns 1 if other processes wait for connections
+ * at this port. */
 int supervisor_yield(const struct sock *s, bool passes);
-/* Makes a socket of Linux's of this connection, for a process at its port to accept. v6: an IPv6
- * socket, whatever the addresses are. */
+/* Moves the connection to Linux's TCP: a process that listens at its port can accept it. v6: to an
+ * IPv6 socket, also for IPv4 addresses. */
 int supervisor_export(const struct sy_stack_export *e, bool v6, void *unread);
-/* Returns the connection of an accepted ticket. Fails with -ENOENT if it is no ticket. */
+/* Exchanges an accepted ticket (backlog.c) for its connection. Returns the descriptor, or -ENOENT
+ * if it is no ticket. */
 int supervisor_redeem(int ticket);
 void supervisor_heartbeat(void);
 void supervisor_forget(void); /* after fork() */
-/* This process continues for the one that has connected. */
+/* Reports that this process continues the stack of the process that opened this connection to the
+ * supervisor. */
 void supervisor_move(void);
 bool supervisor_serves(const struct sy_addr *addr);
 bool supervisor_serves_port(uint16_t port); /* network order */
@@ -450,10 +460,11 @@ void set_nest(int fd, int outer);
 /* Called once the stack has started. Closes the page; the socket is one of runner.fd. */
 int hooks_open(int socket, int page);
 void hooks_poll(void);
-/* Closes the supervisor's socket, the last of runner.fd, if the supervisor has gone: it would wake
- * sleeping threads again and again. */
+/* Closes the supervisor's socket, the last of runner.fd, if the supervisor has ended: an epoll
+ * instance would report the closed socket forever. */
 void hooks_check(void);
-/* The listener listens now: its connections get the hook that was ordered for it. */
+/* Call when the listener begins to listen: sets the hook that `steelyard hook` has ordered for its
+ * port. */
 void hooks_listen(const struct sock *s);
 void hooks_forget(void);
 
@@ -477,8 +488,8 @@ int name_return(const struct sy_stack_endpoint *e, int family, struct sockaddr *
 
 /* Copies the options that were set on the kernel's socket. */
 void options_read(struct sock *s, int fd);
-/* Returns whether this socket of the kernel has an option that only Linux implements: then it stays
- * Linux's. */
+/* Returns whether this socket of the kernel has an option that only Linux implements: then it must
+ * stay with Linux. */
 bool options_bind(int fd);
 /* Applies the socket's options to a connection or a listener of the stack. */
 void options_apply(const struct sock *s, sy_stack_id id);

@@ -19,8 +19,8 @@ PRELOAD_EXPORT int chroot(const char *path)
 	return real(path);
 }
 
-/* Returns the bytes that count for a limit now, the program's included: the kernel does not tell
- * them apart. 0: the kernel does not report them (no /proc). */
+/* Returns the bytes that count for a limit now, the program's included: the kernel does not
+ * distinguish them. 0: the kernel does not report them (no /proc). */
 static rlim_t limit_used(int resource)
 {
 	unsigned long size = 0, data = 0;

@@ -4,7 +4,7 @@
  * descriptors do what the functions of these names do.
  *
  * io_uring is refused: what a program does by it bypasses the stack, and so would libuv's
- * epoll_ctl. The supervisor's filter refuses it to callers that do not come here
+ * epoll_ctl. The supervisor's filter refuses it to callers that bypass this function
  * (supervisor_filter.c).
  */
 #include <errno.h>

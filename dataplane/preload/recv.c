@@ -79,8 +79,8 @@ static int64_t receive_available(struct sock *s, const struct iovec *iov, size_t
 	return total;
 }
 
-/* The same, after `got` bytes. Then the connection's error and its end are left to the next call:
- * 0. */
+/* As receive_available(), for a call that has received bytes already. Returns 0 for the
+ * connection's error or end: the next call reports it. */
 static int64_t receive_more(struct sock *s, const struct iovec *iov, size_t count, size_t received,
                             int flags)
 {

@@ -19,7 +19,7 @@ struct relay {
 	int fd;                  /* the library's end; the program has the other one */
 	bool readable, writable; /* of fd, which is watched edge-triggered */
 	bool hung_up;            /* all processes have closed the other end */
-	bool reset;              /* and left bytes unread there */
+	bool reset;              /* they left bytes unread */
 	bool in_done;            /* the peer's end of data was forwarded */
 	bool out_done;           /* the program's end of data was forwarded */
 	bool discard;            /* the program has shut its receiving side down */

@@ -18,7 +18,7 @@
 #include "real.h"
 
 #define UNACCEPTED_NS (1000 * MS)
-/* The same for a program that computes, or waits for a CPU. */
+/* Instead of UNACCEPTED_NS, for a program that computes or waits for a CPU. */
 #define UNACCEPTED_BUSY_NS (10000 * MS)
 /* A check later than this was delayed by the host, and so was the program. */
 #define CHECK_MAX_NS (2 * MESSAGE_HEARTBEAT_MS * MS)
@@ -177,16 +177,16 @@ int runner_listen(struct sock *s)
 /* ---- checks of the helper thread ------------------------------------------------------------- */
 
 /* Returns whether this process sleeps, but not at this listener: in a call of this library, or in
- * another one, such as that of a lock: then its call counter stands still. */
+ * another call (a lock), during which its call counter does not change. */
 static bool sleeps_elsewhere(const struct sock *s)
 {
 	return !s->o.links && !watches_sleep(s) &&
 	       (runner.sleepers > 0 || runner.calls == s->ready_calls);
 }
 
-/* Leaves a listener to other processes. This one serves one client at a time, while others wait for
- * the next, perhaps for a lock. They cannot accept the connections queued here, which would wait
- * forever. */
+/* Leaves a listener to other processes. This process serves one client at a time, while other
+ * processes wait for the next client, perhaps for a lock. They cannot accept the connections queued
+ * here, which would wait forever. */
 static void unaccepted_leave(struct sock *s)
 {
 	s->passes = true;
@@ -303,8 +303,8 @@ void serve_check(void)
 
 /* ---- fork() ---------------------------------------------------------------------------------- */
 
-/* Leaves the listeners at which this process does not wait to its children: they have stacks of
- * their own, or else Linux's socket, which also gets the connections that wait here. */
+/* Leaves listeners at which this process does not wait to its children: each child has its own
+ * stack or accepts from Linux's socket. Connections in the backlog move to that socket, too. */
 void serve_forked(void)
 {
 	for (struct sock *s = listeners; s; s = s->next_listener) {

@@ -90,8 +90,8 @@ static pid_t child_find(void)
 	return pid;
 }
 
-/* Returns whether the process has got the signal already: a terminal's keys signal its whole group.
- * A terminal that hangs up signals the session's leader only, which may be this process. */
+/* Returns whether the process has already received the signal: a terminal's keys signal its whole
+ * group. A terminal that hangs up signals the session's leader only, which may be this process. */
 static bool is_signalled_already(pid_t to, const struct signalfd_siginfo *s)
 {
 	return s->ssi_code == SI_KERNEL && s->ssi_signo != SIGHUP && getpgid(to) == getpgrp();

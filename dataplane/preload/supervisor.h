@@ -110,9 +110,9 @@ int repair_open(struct sy_error *err);
 /* Returns an epoll instance, readable when repair_serve() is due. */
 int repair_fd(void);
 void repair_serve(struct supervisor *sv);
-/* Creates a socket of the connection, with its unread bytes, and a ticket for it. Fails with
- * -EACCES if the process is no worker, or has no right to the connection; -ECONNREFUSED if no
- * process listens there; -ENOSPC. */
+/* Creates a socket of Linux's with the connection's state and unread bytes, and a ticket
+ * (backlog.c) for it. Fails with -EACCES if the process is no worker, or has no right to the
+ * connection; -ECONNREFUSED if no process listens there; -ENOSPC. */
 int repair_add(struct supervisor *sv, const struct peer *p, const struct message_request *q,
                const struct message_connection *c, const uint8_t *unread);
 /* fd: an accepted ticket, or -1. Returns the socket of its connection, and ends the ticket. Fails

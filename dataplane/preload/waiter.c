@@ -97,7 +97,7 @@ void waiter_lead(struct waiter *w)
 		post_queue(w);
 }
 
-/* Returns the waiter that came last. */
+/* Returns the waiter that was registered last and can lead. */
 static struct waiter *leader_next(void)
 {
 	struct waiter *w = waiters.sleepers;

@@ -28,17 +28,17 @@ struct waiter {
 	bool queued;      /* in `posts` */
 	bool waking;      /* posted while asleep: counted in runner.waking */
 	bool entered;     /* a call waits */
-	bool handed;      /* another thread has completed its wait: to be woken */
+	bool handed;      /* another thread has completed its handoff and is about to wake it */
 	bool drained;     /* its thread has read `fd` without the lock */
 	unsigned call;    /* its number */
-	unsigned alone;   /* its consecutive returns without one of another thread */
+	unsigned alone;   /* consecutive returns of this thread, none of others between */
 	unsigned quick;   /* its recent absences shorter than QUICK_NS, up to QUICK_MAX */
 	unsigned links, capacity;
 	struct link *link;
 	struct pollfd *polled;
 	nfds_t polled_capacity;
-	uint64_t returned; /* `returned` when its last call ended */
-	uint64_t left_ns;  /* and when that was */
+	uint64_t returned; /* the value of waiters.returned when its last call ended */
+	uint64_t left_ns;  /* when its last call ended */
 	struct handoff *handoff;
 	struct waiter *next, *previous, *post, *all, *free;
 };

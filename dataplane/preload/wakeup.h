@@ -18,9 +18,10 @@ void wakeup_fill(struct pollfd p[WAKEUP_FDS], bool leads);
 /* Wakes the leader at `due_ns`, or earlier. */
 void wakeup_timer_set(uint64_t due_ns);
 
-/* A leader has returned to the program, probably for microseconds: the helper thread watches. */
+/* Call when a leader has returned to the program, probably for microseconds: the helper thread
+ * checks that a leader comes back. */
 void watchdog_start(void);
-/* Returns, once, whether the helper thread is to be woken for that. */
+/* Returns true once after watchdog_start(): the caller then wakes the helper thread. */
 bool watchdog_needs_wakeup(void);
 sem_t *watchdog_semaphore(void);
 /* In a child process. */
