@@ -24,7 +24,7 @@ struct incoming {
 	struct sy_worker *w;
 	struct session_table *t;
 	unsigned node;
-	struct sync_session in;         /* with own ids, from translate() on */
+	struct sync_session in;         /* first the sender's ids, then this node's */
 	struct sy_tuple client, server; /* of arriving packets; server.proto 0: one-way session */
 };
 
@@ -41,8 +41,8 @@ static bool is_master(const struct peers *p)
 
 /* ---- ids, tuples ----------------------------------------------------------------------------- */
 
-/* Returns true if own ids still have these meanings: they may have been reassigned since they were
- * translated. */
+/* Returns true if this node's ids still mean this server and address: ids may have been reassigned
+ * since the dictionary translated them. */
 static bool own_ids_fit(const struct sy_balance *b, const struct names_server *name,
                         const struct sy_addr *addr, uint32_t own, uint32_t local)
 {
@@ -54,8 +54,9 @@ static bool own_ids_fit(const struct sy_balance *b, const struct names_server *n
 	return !addr || local == NAMES_NONE || sy_addr_equal(addr, &b->local[local]);
 }
 
-/* Translates the sender's ids to *own and *local (NAMES_NONE: no own id), and sets *hash. Returns
- * DONE; or LATER if an id has no meaning yet, or another one than the entry's. */
+/* Translates the sender's ids to this node's, *own and *local (NAMES_NONE: it has no such server or
+ * address), and sets *hash. Returns DONE; or LATER if an id has no meaning yet, or another one than
+ * the entry's. */
 static enum sync_result translate(struct incoming *i, uint32_t *own, uint32_t *local,
                                   uint64_t *hash)
 {
@@ -106,7 +107,8 @@ static uint32_t identity_find(const struct incoming *i)
 	                : tuple_find(i, &i->client, SESSION_CLIENT);
 }
 
-/* Returns that record's mark, and stores the record; NULL: none. */
+/* Stores the record with the session's identity and returns its mark (sync_log.h); NULL: there is
+ * no record. */
 static uint8_t *identity_mark(const struct incoming *i, uint32_t *record)
 {
 	*record = identity_find(i);
@@ -187,7 +189,8 @@ static uint32_t session_add(struct incoming *i)
 		return record;
 	if (session_state_is_embryonic(s->state))
 		pressure_begin(i->w, i->t, record);
-	/* As for adopted sessions: by `created` all of them would look new. */
+	/* The forwarder counts current sessions as created − ended. Decrement `ended`, as for
+	 * adopted sessions: an increment of `created` would report a replica as a new session. */
 	SY_COUNT(bw->share[s->server].traffic.ended, UINT64_MAX);
 	load_acquire(&b->server_active[s->server], UINT32_MAX);
 	if (service != SERVICE_NONE)
@@ -199,8 +202,8 @@ static uint32_t session_add(struct incoming *i)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Sets SYNC_KEPT. Returns DONE if the sum of the replica's node counted it already, otherwise NEW.
- */
+/* Sets SYNC_KEPT. Returns DONE if the sum of the sender's sessions included the record already,
+ * otherwise NEW. */
 static enum sync_result mark_keep(uint8_t *mark)
 {
 	const bool kept = *mark & SYNC_KEPT;

@@ -2,7 +2,8 @@
 #include "sync_log.h"
 
 #define SCAN_STEP 4096 /* marks in one call */
-/* Bytes of the window for deletions alone: a scan of the marks cannot find them later. */
+/* Bytes of the window that are reserved for deletions: a later scan of the marks cannot find
+ * these. */
 #define DELETIONS 1024
 
 static uint8_t *log_marks(const struct sync_log *log, const struct sync_source *source,
@@ -27,7 +28,7 @@ void sync_log_renumber(struct sync_log *log)
 	log->generation++;
 	log->rewound = false;
 	log->timeouts = 0;
-	log->sum_ns = 0; /* send one now: the peer may have lost what it had */
+	log->sum_ns = 0; /* send a sum now: the peer may have lost its replicas */
 }
 
 void sync_log_restart(struct sync_log *log, const struct sync_source *source)
@@ -59,8 +60,8 @@ void sync_log_change(struct sync_log *log, const struct sync_source *source, uin
 		log->overflowed = true;
 }
 
-/* If the window has no space, a full copy follows: the receiver removes what the copy does not put.
- */
+/* If the window has no space, a full copy follows: the receiver removes all records that the copy
+ * lacks. */
 static void deletion_enter(struct sync_log *log, const struct sync_source *source, uint8_t *mark,
                            uint32_t record, bool transferred)
 {

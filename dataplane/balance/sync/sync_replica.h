@@ -56,8 +56,8 @@ enum sync_reply {
 	SYNC_REPLY_COPY, /* applied, but the sums differ: request a copy */
 };
 
-/* A generation, like a copy, costs a pass over the slot's records. A part
- * that begins one sooner is not applied: the peer retransmits it. */
+/* Min. interval between generations, and between copies: each costs a pass over the slot's records.
+ * A part that begins one earlier is not applied: the peer retransmits it. */
 #define SYNC_BEGIN_NS UINT64_C(100000000)
 /* Interval of requests for copies while entries are malformed: each copy would have them, too. */
 #define SYNC_UNREADABLE_NS UINT64_C(60000000000)
