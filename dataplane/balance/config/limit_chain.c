@@ -403,7 +403,7 @@ static enum group group_of(const struct limit *l)
 	return l->unit == LIMIT_SESSIONS ? GROUP_SESSIONS : l->marks ? GROUP_MARKS : GROUP_DROPS;
 }
 
-/* Sets which packets take the event device, and by which flow. */
+/* Sets which packets go through the event device, and their flow there. */
 static void chain_lead(const struct sy_balance *b, struct limit_chain *c)
 {
 	const struct limit *lead = NULL;

@@ -349,7 +349,8 @@ static __attribute__((noinline)) void create_prepare_defended(struct sy_worker *
 	validated_prefetch(b->validated, p->defended_client[p->defended++]);
 }
 
-/* Prepares the sessions of validated clients; answers the SYNs of others. */
+/* Prepares the sessions of validated clients; answers the SYNs of all other clients by a
+ * challenge. */
 static __attribute__((noinline)) void
 create_prepare_validated(struct sy_worker *w, struct sy_burst *burst, struct preparation *p)
 {

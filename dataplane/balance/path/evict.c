@@ -328,8 +328,9 @@ void evict_embryonic(struct sy_worker *w, struct session_table *t, uint32_t serv
 
 /* ---- local ports ----------------------------------------------------------------------------- */
 
-/* Order of kinds, each by idle time: TIME_WAIT, then sessions of other services that have more,
- * then silent ones of the new session's service. */
+/* Costs, lowest first, each by idle time: TIME_WAIT (session_port_cost()); embryonic sessions; of
+ * services with more sessions, silent ones, then the others; silent ones of the new session's
+ * service. */
 enum { PORT_EMBRYONIC = 1 << 16, PORT_SILENT = 2 << 16, PORT_BUSY = 3 << 16, PORT_OWN = 4 << 16 };
 
 uint32_t evict_port_cost(const struct session_port_search *search, const struct session *s)

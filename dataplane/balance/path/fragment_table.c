@@ -330,7 +330,8 @@ static void datagram_drop(struct sy_worker *w, struct fragments *f, uint16_t pla
 	datagram_end(f, place);
 }
 
-/* An entry is free: each datagram counts as at least 1. */
+/* Requires a free entry. There is one: each datagram counts as at least 1 towards the limit of
+ * fragments. */
 static uint16_t datagram_begin(struct sy_worker *w, struct fragments *f, uint32_t hash,
                                const struct sy_tuple *key)
 {

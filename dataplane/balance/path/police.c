@@ -413,5 +413,5 @@ void police_begun(struct sy_worker *w, unsigned i)
 
 void sy_balance_refused(struct sy_worker *w, uint32_t service, enum sy_drop reason)
 {
-	service_count_drop(w, service - 1, reason); /* written by police_mark() */
+	service_count_drop(w, service - 1, reason); /* police_mark() stores the id + 1 */
 }

@@ -97,9 +97,9 @@ static enum tcp_result slow_advance_tcp(struct sy_worker *w, struct sy_burst *bu
 	return result;
 }
 
-/* After a SYN with the result TCP_SERVER_DECIDES or TCP_RESTART: keep the session, so that its
- * server, which may still know the tuple, gets the SYN? Not if the server is down or accepts no new
- * connections. */
+/* Returns true if the session of a SYN with the result TCP_SERVER_DECIDES or TCP_RESTART stays: the
+ * SYN goes to the same server, which may still have the connection. Returns false if the server is
+ * down or accepts no new connections. */
 static bool slow_keeps(const struct sy_balance *b, const struct session *s, enum tcp_result result)
 {
 	const struct endpoint *e = &b->endpoint[s->server];

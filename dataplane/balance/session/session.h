@@ -545,8 +545,9 @@ void session_grow_copy(const struct session_table *from, struct session_growth *
 bool session_grow_enter(struct session_growth *g, uint32_t record, uint64_t client_hash,
                         uint64_t server_hash);
 void session_grow_finish(struct session_store *s, struct session_growth *g);
-/* Control thread, after session_grow_finish() or a cancelled growth: keeps the region unused until
- * session_grow_release() of the oldest `count` regions, when no worker reads them any more. */
+/* Control thread. leave: after session_grow_finish() or a cancelled growth, puts the region, which
+ * workers may still read, on a list. release: frees the oldest `count` regions of the list, once no
+ * worker reads them. */
 void session_grow_leave(struct session_store *s, const struct session_growth *g);
 void session_grow_release(struct session_store *s, unsigned count);
 
