@@ -291,9 +291,10 @@ static struct connection *syn_keep(struct sy_stack *s, struct listener *l,
 	return c;
 }
 
-/* The freed slot cannot be allocated by another connection. The backlog may be exceeded by the
- * connections that were in TIME-WAIT: they use no more memory than before, and a cookie's ISN would
- * not be beyond the old numbers. */
+/* Never sends a cookie, even if the half-open connections exceed the backlog: a cookie's ISN would
+ * not be beyond the old sequence numbers, as RFC 9293 3.6.1 requires. The excess uses no more
+ * memory than the connections in TIME-WAIT did. No other connection can allocate the freed slot in
+ * between. */
 struct connection *listener_replace(struct sy_stack *s, struct listener *l, struct connection *old,
                                     const struct segment *seg)
 {

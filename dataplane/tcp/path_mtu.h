@@ -73,8 +73,9 @@ static inline bool path_mtu_needs_df(const struct path_mtu *m)
  * Returns true if the size changed. */
 bool path_mtu_too_big(struct path_mtu *m, uint16_t sent, uint16_t reported, uint64_t now_ms);
 
-/* Call when a packet was delivered, or lost: a probe; or another packet together with its
- * retransmissions (RTO). Ignores small packets. Returns true if the size changed. */
+/* Call passed() when a packet was delivered. Call lost() when a probe was lost, or another packet
+ * together with its retransmissions (RTO). Both ignore small packets, and return true if the size
+ * changed. */
 bool path_mtu_passed(struct path_mtu *m, uint16_t bytes, uint64_t now_ms);
 bool path_mtu_lost(struct path_mtu *m, uint16_t bytes, uint64_t now_ms);
 

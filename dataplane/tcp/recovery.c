@@ -229,7 +229,7 @@ void recovery_acked(struct sy_stack *s, struct connection *c, const struct sent_
 		c->duplicates = 0;
 	if (outcome->undone || outcome->spurious || outcome->original)
 		recovery_undo(s, c);
-	if (outcome->spurious) /* larger packets arrived as well; a duplicate is no proof */
+	if (outcome->spurious) /* no size was too large; a duplicate alone does not prove that */
 		path_late(s, c);
 	if (c->recovery != RECOVERY_NONE && !sy_seq_before(c->snd_una, c->recover))
 		recovery_end(s, c);

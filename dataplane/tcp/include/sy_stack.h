@@ -283,7 +283,8 @@ enum sy_stack_option {
 	SY_STACK_KEEPALIVE_S, /* idle time before the first probe; 0: off */
 	SY_STACK_KEEPALIVE_INTERVAL_S,
 	SY_STACK_KEEPALIVE_PROBES,
-	/* RFC 9293 3.9.1: unacknowledged for this long: -ETIMEDOUT; 0: 15 minutes. */
+	/* RFC 9293 3.9.1: end with -ETIMEDOUT if data is unacknowledged for so long; 0: 15
+	 * minutes. */
 	SY_STACK_USER_TIMEOUT_MS,
 	SY_STACK_LINGER_ABORT,  /* 1: close sends a reset */
 	SY_STACK_SEND_BYTES,    /* fixed limit of the send buffer; disables autotuning */
@@ -335,7 +336,7 @@ struct sy_stack_info {
 	uint32_t unacked; /* sequence space from SND.UNA to SND.NXT */
 	uint32_t mss, peer_window, receive_window;
 	uint32_t path_mtu;       /* with IP and TCP headers */
-	uint32_t unsent, unread; /* bytes; unsent: unacknowledged */
+	uint32_t unsent, unread; /* bytes; unsent: all that is not acknowledged */
 	/* Unread bytes up to the urgent mark; 0: none. */
 	uint32_t urgent;
 	uint64_t sent, received; /* payload acknowledged; payload received in order */
