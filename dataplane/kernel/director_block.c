@@ -369,7 +369,8 @@ static void joined_copy(struct blocks *b)
 	}
 }
 
-/* Another list is wanted during an exchange: does a piece of the merge. Returns 0 or -ENOMEM. */
+/* A newer list has arrived during an exchange: merges the next piece of the maps' contents into one
+ * list. Returns 0 or -ENOMEM. */
 static int lists_join_step(struct blocks *b)
 {
 	const size_t count = b->next_at + list_count(b->now) - b->now_at;

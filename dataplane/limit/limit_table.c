@@ -152,8 +152,8 @@ static uint32_t bucket_find(const struct sy_limit_table *t, uint64_t tag, uint64
 	return found;
 }
 
-/* Two threads may create a bucket for one key at the same time, in two entries. The one that
- * look-ups find first counts. */
+/* Two threads may create a bucket for one key at the same time, in two entries. The entry that
+ * look-ups find first is the bucket; the other one is refunded. */
 static bool is_found_first(const struct sy_limit_table *t, uint64_t tag, uint32_t at)
 {
 	struct bucket had;
@@ -187,7 +187,7 @@ enum sy_limit_answer sy_limit_table_charge(struct sy_limit_table *t, const struc
 		tries += made;
 		uint64_t level = made ? volume - r->burst : had.level;
 		if (!sy_limit_next(&level, volume, r->burst, cost)) {
-			if (made) /* more than a full bucket has */
+			if (made) /* the cost exceeds a full bucket */
 				place->at = SY_LIMIT_NO_ENTRY;
 			return SY_LIMIT_ABOVE;
 		}

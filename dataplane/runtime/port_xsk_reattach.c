@@ -27,7 +27,8 @@ void xsk_set_vlans(struct port *p, bool vlans)
 	xsk_director_set(p, NULL);
 }
 
-/* Unsent packets come back at once; those in the kernel come back as it frees them. */
+/* Frees unsent packets at once, and packets in the kernel's transmit path once the kernel completes
+ * them. */
 static void queue_tx_reclaim(struct sy_xsk_queue *q)
 {
 	uint32_t sent = __atomic_load_n(q->tx.consumer, __ATOMIC_ACQUIRE);
@@ -113,7 +114,7 @@ static unsigned buffers_there(const struct rte_mempool *pool)
 }
 
 /* Are all buffers of the port available at once, and a burst per worker? Other ports use the same
- * pool, and an attempt that failed half way would have held the buffers for a while. */
+ * pool, and an attempt that fails half way occupies buffers for some time. */
 static int buffers_check(const struct sy_runtime *rt, const struct xsk_port *x, unsigned queues,
                          struct sy_error *err)
 {

@@ -139,7 +139,8 @@ static uint8_t node_holds(const struct node *n)
 	return n->queue.count > 0 ? (uint8_t)(1u << n->priority) : 0;
 }
 
-/* The rings for a node with packets of these priorities. *wake_ns: valid until then. */
+/* Computes in which rings a node with packets of these priorities belongs. *wake_ns: when the
+ * result changes. */
 static void node_stands(struct node *n, uint8_t holds, uint64_t now_ns, uint8_t stands[RINGS],
                         uint64_t *wake_ns)
 {

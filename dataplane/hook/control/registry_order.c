@@ -304,8 +304,8 @@ static void answer_read(struct sy_hook_registry *d, struct registry_stack *s)
 	text_copy_printable(d->text, a->text, sizeof(d->text));
 }
 
-/* Returns the poll timeout in ms; 0: time is over. Short, so that sy_patience.h notices stalls of
- * this process. */
+/* Returns the poll timeout in ms; 0: the deadline has passed. Short, so that sy_patience.h notices
+ * stalls of this process. */
 static int wait_next(struct sy_patience *patience)
 {
 	uint64_t left_ms = (sy_patience_left(patience) + 999999) / 1000000;

@@ -233,8 +233,8 @@ bool sy_worker_shares_cpu(const struct sy_worker *w);
 int sy_worker_call(struct sy_worker *w, void (*fn)(struct sy_worker *w, void *ctx), void *ctx);
 
 /*
- * Instead of sy_runtime_start(), for a library: threads of the application become the workers, each
- * for as long as it likes. Every worker needs one: packets and sy_worker_call() wait for it. All
+ * Instead of sy_runtime_start(), for a library: threads of the application run the workers, each
+ * for any time. A worker without a thread processes no packets, and sy_worker_call() waits. All
  * must have left before sy_runtime_close().
  *
  * sy_worker_enter() ─▶ sy_worker_poll(), sy_worker_sleep(), … ─▶ sy_worker_leave()
@@ -250,10 +250,10 @@ bool sy_worker_poll(struct sy_worker *w);
 uint64_t sy_worker_sleep(struct sy_worker *w);
 void sy_worker_awake(struct sy_worker *w);
 int sy_worker_descriptor(const struct sy_worker *w);
-/* Ends the worker's sleeps when the descriptor is readable; −1: none. Not while it runs. A lent
- * worker does not watch it. */
+/* Sets a descriptor that ends the worker's sleeps when it is readable; −1: none. Do not call while
+ * the worker runs. No effect on a lent worker. */
 void sy_worker_watch(struct sy_worker *w, int fd);
-/* Was it readable when a sleep ended since the last call? */
+/* Was that descriptor readable at the end of a sleep since the last call? */
 bool sy_worker_is_readable(struct sy_worker *w);
 /* Packets that devices accepted from it but could not send. */
 uint64_t sy_worker_unfit(const struct sy_worker *w);
@@ -285,8 +285,8 @@ bool sy_path_is_blackhole(const struct sy_runtime *rt, uint16_t path);
 bool sy_path_is_on_link(const struct sy_runtime *rt, uint16_t path);
 /* A counter that increases with every route change: a cheap test for "look up again". */
 uint32_t sy_path_generation(const struct sy_runtime *rt);
-/* Call on the control thread when every session was visited since generation g, and every worker
- * has finished the burst of that time. Stale ids older than g become free. */
+/* Frees stale ids older than generation g. Call on the control thread, after every session was
+ * visited since g, and every worker has finished the burst that it ran at the last visit. */
 void sy_path_sweep_done(struct sy_runtime *rt, uint32_t generation);
 
 /* ---- ports (port.c, port_xsk.c, port_ethdev.c) ----------------------------------------------- */
