@@ -281,7 +281,7 @@ func (s *Server) judgeOne(txn *cluster.Txn, one *session, places map[string]plac
 	if at.entry.Revision != 0 && decodeRecord(at.entry, &has) != nil {
 		has = drainRecord{} // unreadable
 	}
-	// Of the agent's own orders the later one wins, even if the agent did not know yet that the earlier one is in the store.
+	// Of two orders of this agent the later one wins, even if the agent had not yet received the revision under which the earlier one is stored.
 	if at.entry.Revision > order.GetRevision() && has.Agent != agent {
 		s.record(txn, caller, what, one.forwarder, "", order.GetServer()+", at its own socket: void, as a newer order was given at a controller")
 		return
@@ -367,8 +367,8 @@ func (s *Server) placesOf(ctx context.Context, forwarder string, servers []drain
 	return places, now, nil
 }
 
-// forgetEnded removes ends of drains that the agent has received. Those of requests stay as long as the request: another agent may reconnect with an
-// older order.
+// forgetEnded removes the ends of drains (orders without `drain`) that the agent has received. Those for servers of requests stay as long as the
+// request: another agent may reconnect with an older order.
 func (s *Server) forgetEnded(ctx context.Context, one *session, orders []cluster.Entry) error {
 	return s.forgetDrains(ctx, one, orders, func(entry cluster.Entry) bool {
 		var order drainRecord
@@ -376,7 +376,7 @@ func (s *Server) forgetEnded(ctx context.Context, one *session, orders []cluster
 	})
 }
 
-// dropDrains removes orders for servers that are not in what a forwarder has confirmed.
+// dropDrains removes orders for servers that are not in the configuration that a forwarder has confirmed.
 func (s *Server) dropDrains(ctx context.Context, one *session, desired cluster.Entry, text []byte) error {
 	s.mu.Lock()
 	orders := s.mirror.List(keyDrains + one.forwarder + "/")

@@ -84,7 +84,7 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
-// turn does one iteration, on a given or a new connection. Returns the connection if it can be reused.
+// turn runs one iteration, on a given or a new connection. Returns the connection if it can be reused.
 func (l *Loop) turn(ctx context.Context, forwarder Forwarder, now time.Time) Forwarder {
 	wanted := l.follow()
 	if len(wanted) == 0 {
@@ -93,7 +93,7 @@ func (l *Loop) turn(ctx context.Context, forwarder Forwarder, now time.Time) For
 	}
 	var err error
 	if forwarder == nil {
-		if forwarder, err = l.options.Dial(ctx); err != nil { // and forwarder is nothing to close
+		if forwarder, err = l.options.Dial(ctx); err != nil { // no connection was opened, so there is none to close
 			l.note(err, now)
 			return nil
 		}

@@ -15,7 +15,7 @@ import (
 // World is the environment of a step.
 type World interface {
 	Now() time.Time
-	// Waited is how long the record has been as it is.
+	// Waited is the time since the record changed last.
 	Waited() time.Duration
 	// Place chooses a forwarder for the record's service.
 	Place() placement.Choice
@@ -82,7 +82,7 @@ func (r *Record) pick(w World, wanted *pb.Balancing) bool {
 	choice, lacking := w.Place(), w.Waited()+time.Duration(r.Lacking)*time.Millisecond
 	switch {
 	case choice.Forwarder != "":
-		r.Lacking = lacking.Milliseconds() // it counts on, if this one refuses too
+		r.Lacking = lacking.Milliseconds() // the time continues to count if this forwarder refuses, too
 		r.Forwarder, r.Why, r.Error, r.Revision, r.Placed = choice.Forwarder, choice.Why, "", 0, w.Now().UnixMilli()
 		if r.Leaving == r.Forwarder {
 			r.Leaving = ""
@@ -119,12 +119,12 @@ func (r *Record) configure(w World, wanted *pb.Balancing) bool {
 	done, err := w.Confirmed(r.Forwarder, r.Revision)
 	switch {
 	case err != nil && w.Company(r.Forwarder):
-		r.Alone, r.Beyond, r.Revision = true, r.Revision, 0 // it may have been another one's fault
+		r.Alone, r.Beyond, r.Revision = true, r.Revision, 0 // another new service in the file may be the reason
 		r.say(w.Now(), "refused together with others, tried alone")
 	case err != nil:
 		return r.refuse(w, err.Error())
 	case done && isWithdrawing(w.Sharers()):
-		return false // its route would be removed with the other one's
+		return false // the other request's withdrawal would remove this route, too
 	case done && !isBehind(w.Sharers()):
 		r.handOut(w, wanted)
 	case w.Waited() > limit(wanted.GetConfiguringLimitS(), ConfiguringLimit):

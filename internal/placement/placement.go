@@ -45,10 +45,10 @@ type Service struct {
 
 // Options of the decisions. Zero values select the defaults.
 type Options struct {
-	High    float64       // load from which a forwarder gets nothing more, and from which services leave; default 0.85
+	High    float64       // load from which a forwarder accepts no more services, and services move away; default 0.85
 	Low     float64       // maximum load of a forwarder that relieves another one; default 0.6
-	Sustain time.Duration // how long it must be above High; default 1 min
-	Settle  time.Duration // after a move from or to a forwarder, its load is not acted upon; default 2 min
+	Sustain time.Duration // how long the load must exceed High before services move away; default 1 min
+	Settle  time.Duration // how long the load of a forwarder is ignored after a move from or to it; default 2 min
 	Rest    time.Duration // minimum time between two moves of a service for load; default 10 min
 	Dead    time.Duration // how long a forwarder is unreachable before its services move; default 10 s
 	Stale   time.Duration // an older load counts as unknown; default 1 min
