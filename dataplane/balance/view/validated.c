@@ -113,9 +113,9 @@ static uint64_t *word_find(const struct validated *p, uint64_t client, uint32_t 
 	return NULL;
 }
 
-/* A word for a new client; NULL: none. Clients that a challenge has not validated replace only
- * their like, the least recently used one. Validated clients replace these first, then the oldest
- * validated one. */
+/* Returns the word that a new client replaces; NULL: none. Without a validation by a challenge, the
+ * client replaces the least recently used client that is not validated either. A validated client
+ * replaces such a client first, otherwise the oldest validated one. */
 static uint64_t *word_place(const struct validated *p, uint64_t client, uint32_t now,
                             bool validated)
 {
@@ -186,7 +186,7 @@ void validated_add_seen(struct validated *p, uint64_t client, unsigned credits, 
 	struct client c;
 	uint64_t *word = word_find(p, client, now, &c);
 	if (word && c.credit >= credits && client_age(&c, now) < SEEN_RENEWED)
-		return; /* most calls: do not take the cache line from other workers */
+		return; /* most calls: leave the cache line with other workers */
 	if (!word)
 		word = word_place(p, client, now, false);
 	if (!word)
