@@ -91,7 +91,7 @@ static bool sums_match(const struct sync_node *n)
 		for (unsigned i = 0; i < STORED; i++)
 			if (stored[slot][i].here && stored[slot][i].counted)
 				sync_sum_add(&sum, stored[slot][i].hash);
-		HOLDS(r->expected == 0 || sync_sum_equal(&sum, &r->here));
+		HOLDS(r->expected == 0 || sync_sum_equal(&sum, &r->stored));
 	}
 	return true;
 }
