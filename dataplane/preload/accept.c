@@ -32,8 +32,8 @@ static void listener_open(struct sock *s)
 		runner_listen(s);
 	rc = runner.stack ? serve_open(s) : supervisor_listen(s, true, false);
 	if (rc)
-		sy_log(SY_LOG_ERROR, "run", "port %u is not steered to the stack",
-		       ntohs(s->local.port));
+		sy_log(SY_LOG_ERROR, "run", "port %u is not steered to the stack: %s",
+		       ntohs(s->local.port), strerror(-rc));
 }
 
 /* Makes a listener of the stack. The kernel's socket also listens: for addresses that the stack

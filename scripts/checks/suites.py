@@ -193,7 +193,7 @@ LOOPBACK = 'ip link set lo up && sysctl -qw net.ipv6.conf.lo.disable_ipv6=0 && e
 def go_suite(*arguments):
     """Failed tests may run again alone: alone.py."""
     # Slow tests of a package mostly wait. The limit is long: no test may fail for lack of a core.
-    command = ("go", "test", "-json", "-count=1", "-parallel", "4", "-timeout", "40m", *arguments)
+    command = ("go", "test", "-json", "-count=1", "-timeout", "40m", "-parallel", "4", *arguments)
     process = run("unshare", "--net", "sh", "-c", LOOPBACK, "sh", *command)
     count, output, begun = Count(), {}, set()
     for line in process.stdout.splitlines():

@@ -102,11 +102,13 @@ static int bound(void)
 	return fd;
 }
 
+/* Another port each time: connections that were not accepted at the last one are delivered to the
+ * next listener there (0067-reload-without-a-gap.md). */
 static int listening(void)
 {
 	int fd = stream_socket(0);
 
-	bind_own(fd, peer.listen);
+	bind_own(fd, ++peer.listen);
 	require(listen(fd, 5) == 0, "listen");
 	return fd;
 }

@@ -21,7 +21,7 @@
 
 #include "conformance.h"
 
-#define LISTEN 7100
+#define LISTEN 8100 /* the first one */
 
 void *volatile const null = NULL, *volatile const bad = (void *)0x10,
                      *volatile const kernel = (void *)0xffffffff80000000;
