@@ -6,13 +6,19 @@ from tests.wire.conversations import Conversations
 from tests.wire.keepalived import Keepalived
 from tests.wire.pair import BACKUP, MASTER, Pair
 
+MASTER_STATE = "MASTER"  # of VRRP
+
 
 def test_keepalived_moves_the_connections():
     with Pair() as pair:
         first, second = pair.nodes.values()
         daemons = {node: Keepalived(pair.lab, node, 101 - node.number) for node in (first, second)}
         daemons[first].start()
-        wait_until(lambda: first.role() == MASTER, "the only node with keepalived is the master")
+        # It was the master before: keepalived begins as a backup.
+        wait_until(
+            lambda: daemons[first].state() == MASTER_STATE and first.role() == MASTER,
+            "the only node with keepalived is the master",
+        )
         daemons[second].start()
         daemons[second].process.wait_for("Syncing instances to BACKUP")
         with Conversations(pair, resend_s=3) as talk:
