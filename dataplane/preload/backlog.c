@@ -15,7 +15,7 @@
 #include "preload.h"
 #include "real.h"
 
-#define RETIRED_MAX STEER_SERVED /* as many as a stack has */
+#define RETIRED_MAX STEER_SERVED /* as many as a process may have steered ports */
 /* For handshakes, a retransmitted SYN-ACK, and segments in flight. */
 #define RETIRED_NS (3000 * MS)
 
@@ -217,8 +217,8 @@ static bool is_loopback(const struct sy_addr *a)
 	return a->d[0] == 0 && a->w[2] == 0 && a->w[3] == htonl(1);
 }
 
-/* Returns whether it may be a ticket: a client of this host has the address it connects to, not
- * loopback. */
+/* Returns whether an accepted connection may be a ticket: from a loopback address to a served one.
+ * A client on this host would have the served address itself. */
 static bool may_be_ticket(int fd)
 {
 	struct sockaddr_storage at;
@@ -230,7 +230,7 @@ static bool may_be_ticket(int fd)
 	       socket_local(fd, &local) == 0 && supervisor_serves(&local.addr);
 }
 
-/* Replaces the ticket's descriptor by the connection. Returns it, or -1. */
+/* Replaces the ticket by the connection `fd`, under the same number. Returns that, or -1. */
 static int ticket_replace(const struct sock *l, int ticket, int fd, int flags)
 {
 	options_copy(ticket, fd);

@@ -165,8 +165,8 @@ static int rings_map(struct queue *q, uint32_t rx_size)
 	return 0;
 }
 
-/* Binds a socket: Linux before 6.4. The socket of a killed process keeps the queue for some
- * milliseconds. */
+/* Binds a socket that the supervisor has left unbound, before Linux 6.4. The socket of a killed
+ * process keeps the queue for some milliseconds. */
 static int queue_bind(struct queue *q, int ifindex, unsigned number)
 {
 	struct sy_patience patience = sy_patience_begin(BIND_NS, BIND_STEP_NS);

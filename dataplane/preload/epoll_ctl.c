@@ -321,7 +321,7 @@ PRELOAD_EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *e)
 		return (int)result(-EFAULT);
 	if (s->o.kind != OBJECT_CONNECTION) {
 		rc = REAL(epoll_ctl)(epfd, op, fd, e);
-	} else { /* the kernel checks epfd: a connection's descriptor is never in its instance */
+	} else { /* the kernel checks epfd only: it never watches a connection's descriptor */
 		struct epoll_event none = {0};
 		rc = table_set(epfd) ? 0 : REAL(epoll_ctl)(epfd, EPOLL_CTL_DEL, fd, &none);
 		rc = rc && errno == ENOENT ? 0 : rc;

@@ -38,9 +38,9 @@ static int level_collect(struct watch_level *q, struct epoll_event *out, int max
 	return n;
 }
 
-/* Stores one event of each level that has been passed over for long. Then all of the most urgent
- * level; of a level less urgent than usual, only one, so that the next wait finds what is more
- * urgent. */
+/* Stores one event of a level that LEVEL_PASSED waits have passed over, if there is one. Then
+ * stores the events of the most urgent level, but only one if that level is less urgent than usual:
+ * the next wait may find a more urgent one. */
 static int set_collect(struct set *set, struct epoll_event *out, int max)
 {
 	unsigned first = SY_PRIORITIES;
@@ -154,7 +154,7 @@ static int set_wait(struct set *set, struct epoll_event *e, int max, uint64_t de
 	while (n == 0 && !is_last) {
 		is_last = is_past(deadline);
 		n = set_sleep(set, &wait, e, max, deadline, signals);
-		if (n > 0 && n < max) /* so far only the kernel's */
+		if (n > 0 && n < max) /* these are the kernel's: adds the stack's */
 			n += set_collect(set, e + n, max - n);
 		if (n == 0 && wait_posted(&wait))
 			n = set_check(set, e, max);

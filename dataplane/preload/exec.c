@@ -176,7 +176,8 @@ static void leave_undo(struct leave *l)
 	runner_unlock();
 }
 
-/* Handlers of signals that come before the call run before it: then the lock is free. */
+/* Prepares for execve(). If a signal is pending, releases the lock, runs its handler, and starts
+ * again. */
 static void leave(struct leave *l)
 {
 	sigset_t program;
@@ -203,7 +204,8 @@ static int leave_failed(struct leave *l)
 	return -1;
 }
 
-/* Returns whether it is a program: an attempt that fails would cost two processes. */
+/* Returns whether the path is an executable file. Checked before execve(): a failed one would have
+ * started two processes. */
 static bool is_program(int folder, const char *path)
 {
 	struct stat is;

@@ -73,7 +73,7 @@ static uint64_t check_ns(void)
 	return pending.checked_ns + (pending.count > MANY ? RETRY_MANY_NS : RETRY_NS);
 }
 
-/* Returns whether the packet waits no more: it is moved to `good`, or freed. */
+/* Returns whether the packet is no longer queued: it is moved to `good`, or freed. */
 static bool pending_settle(unsigned i, bool is_checked, uint64_t now_ns, struct rte_mbuf **ready,
                            unsigned *sent)
 {

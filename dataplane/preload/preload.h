@@ -229,15 +229,15 @@ void process_end_forget(void); /* in a child process: the request is its parent'
 /* The process stops listening: Linux's TCP continues the connections in the listener's backlog.
  * Locked, as all of these except the last. */
 void listener_retire(struct sock *s);
-/* Linux gets the port's new connections. The supervisor steers those of the stack until
- * ports_forget(). */
+/* Linux gets the port's new connections. Segments of existing connections are still steered to the
+ * stack, until ports_forget(). */
 void port_close(const struct sock *s);
 /* Exports the established connections of the backlog; the listener stays. */
 void listener_export(const struct sock *s);
 /* Exports connections whose handshake has ended at a retired listener. Called in each poll
  * iteration. */
 void retired_poll(void);
-/* The stack has an event without a socket, perhaps of a retired listener. */
+/* The stack has reported an event that belongs to no socket, perhaps to a retired listener. */
 void retired_event(void);
 /* Reports to the supervisor which closed ports have no connections left. now: also those that have
  * just been closed. Returns whether there were any. */

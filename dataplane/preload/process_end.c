@@ -24,7 +24,7 @@
 #include "wakeup.h"
 
 #define DRAIN_NS      (1000 * MS)  /* since a peer has last acknowledged data */
-#define DRAIN_MAX_NS  (10000 * MS) /* in all: another worker waits for the queues */
+#define DRAIN_MAX_NS  (10000 * MS) /* in all: another worker may wait for this one's queues */
 #define DRAIN_STEP_NS (100 * MS)   /* between checks */
 #define REQUEST_NS    (5000 * MS)  /* the deadline of a handler */
 #define ACKED_MS      200          /* for handshakes, and for peers to acknowledge the last bytes */

@@ -223,7 +223,7 @@ PRELOAD_EXPORT long syscall(long number, ...)
 	return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
-/* The other way to set a filter of system calls. */
+/* PR_SET_SECCOMP sets a filter of system calls, as seccomp(2) does. */
 PRELOAD_EXPORT int prctl(int option, ...)
 {
 	static int (*real)(int, ...);

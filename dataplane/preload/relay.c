@@ -61,9 +61,8 @@ static void relays_move(void)
 	}
 }
 
-/* Sleeps until there is work. Waits for packets only while there are relays: as the thread that has
- * returned last, it then leads (waiter.c), and packets wake no other thread. Locked, but for the
- * sleep. */
+/* Sleeps until there is work. Waits for packets only while there are relays. It then leads, because
+ * it went to sleep last (waiter.c), and packets wake no other thread. Locked, but for the sleep. */
 static int thread_sleep(struct epoll_event *e, struct signals *signals)
 {
 	struct pollfd p[WAIT_OWN + 1] = {[WAIT_OWN] = {.fd = thread.epoll, .events = POLLIN}};
@@ -252,8 +251,8 @@ static int pair_make(const struct sock *s, struct relay *r, int *program)
 	return 0;
 }
 
-/* Relayed writes are already merged when they are read here. An option that the program sets itself
- * is only stored. */
+/* Disables Nagle's algorithm: the program's small writes are already merged when the relay reads
+ * them. The program's own TCP_NODELAY is only stored. */
 void relay_no_delay(const struct relay *r)
 {
 	sy_stack_set(runner.stack, r->s->id, SY_STACK_NO_DELAY, 1, sy_clock_ns());
@@ -318,8 +317,8 @@ void relay_end(struct relay *r, int error)
 
 /* ---- which connections ----------------------------------------------------------------------- */
 
-/* Returns whether it has been opened and no thread waits for it. A child also gets bytes that came
- * before an error. */
+/* Returns whether the connection's SYN has been answered and no thread waits for the connection. A
+ * child also gets bytes that came before an error. */
 static bool can_relay(const struct sock *s)
 {
 	return s->o.kind == OBJECT_CONNECTION && s->id != SY_STACK_NONE &&

@@ -46,8 +46,8 @@ void resteer_forget(void)
 	resteer.workers = 1;
 }
 
-/* Reads the connection that an ICMP error is about, as its peer's segments name it. The error may
- * arrive by any queue. */
+/* Parses the segment that an ICMP error quotes. Stores its tuple in the peer's direction. The error
+ * may arrive by any queue. */
 static bool quote_read(const uint8_t *frame, const struct sy_view *v, struct sy_tuple *out)
 {
 	struct sy_quote q;

@@ -21,8 +21,9 @@
 #define HOPS       1024
 #define RETRY_NS   MS /* between two queries for an unresolved neighbour */
 #define RESOLVE_NS (1000 * MS)
-/* For all neighbours together: any host on the link can invent as many as it likes. */
-#define QUERIES      64 /* failed ones, per QUERIES_NS */
+/* Bounds for all neighbours together: a host on the link can cause queries for any number of
+ * addresses. */
+#define QUERIES      64 /* failed queries per QUERIES_NS */
 #define QUERIES_NS   (10 * MS)
 #define READ_NS      (1000 * MS)
 #define RESOLVES     64
@@ -44,7 +45,7 @@ struct hop {
 	uint8_t mac[6];
 };
 
-/* Operations within a time. */
+/* A rate limit: the operations since `since_ns`. */
 struct budget {
 	uint64_t since_ns;
 	unsigned used;
@@ -55,7 +56,7 @@ static struct {
 	uint32_t sequence;
 	uint64_t epoch;
 	bool fresh; /* fib.c has the current routes */
-	bool plain; /* the last read, at read_ns, found few and plain routes */
+	bool plain; /* fib_read() returned true at read_ns */
 	uint64_t read_ns;
 	struct budget queries, resolves;
 	struct entry entry[CACHE];
@@ -242,8 +243,8 @@ static uint64_t addr_hash(const struct sy_addr *a)
 	                   a->d[1] ^ UINT64_C(0xd1b54a32d192ed03));
 }
 
-/* Returns whether fib.c has the current routes. If they were too many, each change would read all
- * of them again: then it queries the kernel for a second. */
+/* Returns whether fib.c has the current routes. If fib_read() has failed, does not read them again
+ * for READ_NS: each change of many routes would read them all. */
 static bool routes_are_copied(void)
 {
 	if (!route.fresh) {

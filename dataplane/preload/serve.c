@@ -95,7 +95,7 @@ static int stack_listen(struct sock *s)
 	bool any6 = is_any6(s);
 	int rc = endpoint_listen(s, &s->local, &s->id);
 
-	if (!rc && any6) /* IPv4 is a second listener's */
+	if (!rc && any6) /* IPv4 gets a listener of its own */
 		sy_stack_listener_set(runner.stack, s->id, s->backlog, true);
 	if (!rc && any6 && !s->v6_only)
 		rc = endpoint_listen(s, &any4, &s->id_v4);

@@ -6,9 +6,9 @@
  * docs/design/0040-preload.md.
  *
  * A SYN goes to Linux's listening socket if the queue's worker does not listen, and Linux keeps the
- * segments of its own connections (docs/design/0058-serving.md). One that is in TIME-WAIT ends with
- * the next SYN. A queue without a socket drops all other segments: the kernel would answer them
- * with a reset.
+ * segments of its own connections (docs/design/0058-serving.md). A connection of Linux in TIME-WAIT
+ * ends with the next SYN. A queue without a socket drops all other segments: the kernel would
+ * answer them with a reset.
  */
 #include "steer_map.h"
 
@@ -50,8 +50,8 @@ struct {
 	__type(value, __u8);
 } fragments SEC(".maps");
 
-/* Connections of the stack between the ends of one that Linux still has in TIME-WAIT, for at most
- * 60 s. */
+/* Connections of the stack whose addresses and ports a connection of Linux in TIME-WAIT also has,
+ * for at most 60 s. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, STEER_REUSED);
@@ -75,8 +75,8 @@ struct subject {
 	int opens; /* a SYN that begins a connection */
 };
 
-/* Returns whether the stack has the connection although Linux has its ends in TIME-WAIT: since the
- * SYN that opened it. stack: the stack gets SYNs. */
+/* Returns whether the stack reuses the addresses and ports of a connection that Linux has in
+ * TIME-WAIT: from the new connection's SYN on. stack: SYNs go to the stack. */
 static __always_inline int is_reused(const struct subject *s, int stack)
 {
 	__u8 one = 1;

@@ -406,7 +406,7 @@ int port_listen(struct supervisor *sv, struct peer *p, const struct port *port, 
 	at->closed = !on;
 	at->serves = on && port->serves;
 	at->yielded = false;
-	if (!on && p->worker < 0) /* a worker's connections still need their segments */
+	if (!on && p->worker < 0) /* a worker may still have connections there */
 		*at = p->port[--p->ports];
 	return port_steer(sv, port);
 }
@@ -429,7 +429,7 @@ int port_yield(struct supervisor *sv, struct peer *p, const struct port *port)
 		return -ENOENT;
 	at->serves = false;
 	at->yielded = true;
-	at->warned |= port->serves; /* the process has warned: it passes its connections on */
+	at->warned |= port->serves; /* it passes connections on, and logs that itself */
 	int rc = port_steer(sv, port);
 	return rc ? rc : port_is_served(port);
 }

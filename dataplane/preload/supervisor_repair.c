@@ -7,8 +7,8 @@
  *               └▶ a ticket: a connection from a loopback address to that port │
  *                  └▶ Linux's accept queue ─▶ accept() ─▶ REDEEM ──────────────┴▶ gets the socket
  *
- * Linux's accept queue chooses the process and wakes it. A ticket that ends before a process has
- * redeemed it is renewed: the process that had accepted it has ended, or its listener.
+ * Linux's accept queue chooses the process and wakes it. A ticket is renewed if its process or its
+ * listener ends before a process has redeemed it.
  */
 #include <errno.h>
 #include <linux/tcp.h>
@@ -20,7 +20,7 @@
 #include "supervisor.h"
 
 #define WAITING_MAX 1024 /* connections; more are reset */
-#define TICKETS     3    /* of a connection: a program without the library closes them */
+#define TICKETS     3    /* attempts per connection: a process without the library wastes one */
 #define EVENTS      64
 #define SCALE_MAX   14 /* RFC 7323 2.3 */
 #define MSS_MIN     48
@@ -30,7 +30,7 @@
 struct waiting {
 	int socket; /* 0: the slot is free */
 	int ticket;
-	bool marked; /* the ticket's byte is sent */
+	bool marked; /* the ticket has sent its byte: ticket_mark() */
 	unsigned tickets;
 	struct sy_addr addr; /* local */
 	uint16_t port;       /* local, network order */
@@ -61,9 +61,9 @@ static bool is_client(const struct sy_addr *a)
 	return !sy_addr_is_bogus_source(a) && !compatible;
 }
 
-/* Returns whether the process may export the connection. A worker can send any segment by its
- * AF_XDP sockets: a connection of Linux's at its own port gives it no more rights. Linux refuses a
- * second one with the same addresses and ports. */
+/* Returns whether the process may export the connection. A worker gains no rights by
+ * it: its AF_XDP sockets can already send any segment. Linux refuses a second connection with the
+ * same addresses and ports. */
 static bool is_allowed(const struct supervisor *sv, const struct peer *p,
                        const struct message_request *q, const struct message_connection *c)
 {
@@ -254,7 +254,7 @@ static int ticket_make(const struct supervisor *sv, struct waiting *w)
 	if (!rc && connect(fd, (void *)&at, len) && errno != EINPROGRESS)
 		rc = -errno;
 	socklen_t size = sizeof(rc);
-	if (!rc) /* another socket of this host has refused it already */
+	if (!rc) /* over loopback, a refusal is already known here */
 		getsockopt(fd, SOL_SOCKET, SO_ERROR, &rc, &size);
 	if (rc) {
 		close(fd);
@@ -301,7 +301,7 @@ int repair_add(struct supervisor *sv, const struct peer *p, const struct message
 	return rc;
 }
 
-/* Returns whether an end of a socket, as getsockname() or getpeername() has stored it, has this
+/* Returns whether a socket address that getsockname() or getpeername() has stored has this IP
  * address and port. */
 static bool name_is(const struct supervisor *sv, const struct sockaddr_storage *at,
                     const struct sy_addr *addr, uint16_t port)

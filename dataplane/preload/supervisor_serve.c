@@ -162,7 +162,7 @@ static int answer_send(struct supervisor *sv, struct peer *p, const struct messa
 		memcpy(CMSG_DATA(c), fd, len);
 	}
 	int rc = sendmsg(p->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
-	if (a->queues) { /* the worker has them now */
+	if (a->queues) { /* the worker has its own copies of these */
 		close(p->channel.socket);
 		close(p->channel.doorbell);
 	}

@@ -10,8 +10,8 @@
  * releases the lock, so an event between that and the sleep is not lost: the lock orders both. One
  * waiter leads: packets wake only its thread.
  *
- * A leader that returns to the program for some microseconds, as it did before, has no successor:
- * the next thread that sleeps leads. If none comes, the watchdog notices (wakeup.c).
+ * A leader whose last returns to the program were short (QUICK_NS) gets no successor: the next
+ * thread that goes to sleep leads. If none does, the watchdog chooses a sleeping one (wakeup.c).
  */
 #include <errno.h>
 #include <pthread.h>
@@ -21,9 +21,9 @@
 #include "waiter.h"
 #include "wakeup.h"
 
-#define QUICK_NS  (100 * (uint64_t)1000) /* a shorter absence will probably repeat */
-#define QUICK_MAX 16                     /* returns that count */
-#define QUICK_MIN 12
+#define QUICK_NS  (100 * (uint64_t)1000) /* two waits of a thread less apart count as quick */
+#define QUICK_MAX 16                     /* the largest count */
+#define QUICK_MIN 12                     /* from this count on, a leader gets no successor */
 
 static pthread_key_t key;
 
@@ -90,7 +90,7 @@ static void post_queue(struct waiter *w)
 void waiter_lead(struct waiter *w)
 {
 	if (waiters.leader && waiters.leader->leads)
-		post_queue(waiters.leader); /* to sleep without leading */
+		post_queue(waiters.leader); /* wakes it, to sleep again without leading */
 	waiters.leader = w;
 	waiters.leader_until_ns = NEVER;
 	if (w && w->asleep && !w->leads)
@@ -176,7 +176,7 @@ int wait_enter(struct wait *wait, unsigned count)
 	}
 	w->entered = true;
 	w->handoff = wait->handoff;
-	w->parked = false; /* a call whose handoff is done does not reset these */
+	w->parked = false; /* a call that ended by a handoff has left these three set */
 	w->lit &= !w->drained;
 	w->drained = false;
 	if (sy_clock_ns() - w->left_ns < QUICK_NS)
@@ -234,7 +234,7 @@ void wait_leave(struct wait *wait)
 
 void wait_abandon(void)
 {
-	if (self.sleeping && runner_lock()) /* which ends the wait */
+	if (self.sleeping && runner_lock()) /* runner_lock() ends the wait */
 		runner_unlock();
 }
 

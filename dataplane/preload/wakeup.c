@@ -29,9 +29,9 @@ static int all = -1, rest = -1, timer = -1;
 static struct {
 	sem_t wakeup;
 	bool on, wakeup_due;
-	unsigned left;       /* leaders that have returned to the program; written under the lock */
+	unsigned left;       /* counts leaders' returns to the program; written under the lock */
 	unsigned seen, idle; /* `left` at the last check; checks since it changed */
-	unsigned fine;       /* checks since a leader has stayed away */
+	unsigned fine;       /* checks since a leader was last overdue */
 	uint64_t step_ns;    /* between checks */
 } watchdog = {.step_ns = WATCHDOG_NS};
 
