@@ -4,7 +4,6 @@ servers have them."""
 
 import contextlib
 import socket
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.lab.clients import connect, receive_exactly
@@ -12,21 +11,13 @@ from tests.lab.run import kernel_connections
 from tests.lab.servers import wait_listening
 from tests.lab.wait import wait_until
 from tests.wire.running import V4, V6, sanitized, start
+from tests.wire.test_run_serving import script
 
 FIRST = 10000
 MANY = 400  # listening sockets, each of both families
 
-HEAD = """
-import selectors, socket, sys
-def listener(port):
-    one = socket.socket(socket.AF_INET6)
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    one.bind(("::", port))
-    one.listen(16)
-    return one
-"""
-
 SERVE_MANY = """
+import selectors
 selector = selectors.DefaultSelector()
 for port in range(int(sys.argv[1]), int(sys.argv[1]) + int(sys.argv[2])):
     selector.register(listener(port), selectors.EVENT_READ)
@@ -52,6 +43,7 @@ while line := control.recv(5, socket.MSG_WAITALL):
 # Like an FTP server whose clients never come: many more ports than the supervisor has entries for.
 # Before that, it accepts a connection, and ends its listener.
 SERVE_AFTER = """
+import selectors
 with listener(9997) as first:
     kept = first.accept()[0]
 kept.sendall(b"kept.")
@@ -85,12 +77,6 @@ while True:
     accepted.close()
 """
 CLOSED = 7  # of Linux's states of TCP
-
-
-def script(lab, name, text):
-    path = lab.dir / f"{name}.py"
-    path.write_text(HEAD + text)
-    return [sys.executable, path]
 
 
 @sanitized
