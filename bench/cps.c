@@ -68,24 +68,18 @@ static void clock_stop(struct cell *c)
 
 /* ---- the forwarder --------------------------------------------------------------------------- */
 
-static struct sy_addr host(const struct cell *c, const char *v4, const char *v6, unsigned n)
-{
-	struct sy_addr a = harness_addr(c->options.family == 4 ? v4 : v6);
-	a.w[3] = htonl(ntohl(a.w[3]) + n);
-	return a;
-}
-
 static bool harness_make(struct cell *c)
 {
 	const struct arguments *a = &c->options;
 	bool v4 = a->family == 4;
-	struct sy_addr gate[HARNESS_PORTS] = {host(c, "192.0.2.1", "2001:db8:1::1", 0),
-	                                      host(c, "10.0.0.254", "fd00::ffff", 0)};
+	struct sy_addr gate[HARNESS_PORTS] = {
+	        endpoints_addr(c->options.family, "192.0.2.1", "2001:db8:1::1", 0),
+	        endpoints_addr(c->options.family, "10.0.0.254", "fd00::ffff", 0)};
 	struct sy_static_route route[HARNESS_PORTS] = {
-	        {"net_ring_wan", host(c, "198.18.0.0", "2001:db8:8::", 0), gate[HARNESS_WAN],
-	         v4 ? 15 : 48},
-	        {"net_ring_lan", host(c, "10.0.0.0", "fd00::", 0), gate[HARNESS_LAN],
-	         v4 ? 16 : 64}};
+	        {"net_ring_wan", endpoints_addr(c->options.family, "198.18.0.0", "2001:db8:8::", 0),
+	         gate[HARNESS_WAN], v4 ? 15 : 48},
+	        {"net_ring_lan", endpoints_addr(c->options.family, "10.0.0.0", "fd00::", 0),
+	         gate[HARNESS_LAN], v4 ? 16 : 64}};
 	struct sy_static_neigh neigh[HARNESS_PORTS] = {{"net_ring_wan", gate[HARNESS_WAN], {0}},
 	                                               {"net_ring_lan", gate[HARNESS_LAN], {0}}};
 	for (unsigned i = 0; i < HARNESS_PORTS; i++)
@@ -109,20 +103,22 @@ static bool harness_make(struct cell *c)
 
 static bool configure(struct cell *c)
 {
-	struct service_key key = {host(c, "192.0.2.10", "2001:db8:1::10", 0), htons(80),
-	                          SY_PROTO_TCP, 0, 0};
+	struct service_key key = {
+	        endpoints_addr(c->options.family, "192.0.2.10", "2001:db8:1::10", 0), htons(80),
+	        SY_PROTO_TCP, 0, 0};
 	pb_timeouts timeouts = STEELYARD__FORWARDER__V1__TIMEOUTS__INIT;
 	struct changes changes = {0};
 	timeouts.time_wait_s = c->options.time_wait;
 	put_service(&changes, &key, "bench", STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR,
 	            &timeouts);
 	for (unsigned i = 0; i < SERVERS; i++) {
-		struct sy_addr server = host(c, "10.0.0.1", "fd00::1", i);
+		struct sy_addr server = endpoints_addr(c->options.family, "10.0.0.1", "fd00::1", i);
 		put_server(&changes, &key, &server, 8080, 1,
 		           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP);
 	}
 	for (unsigned i = 0; i < LOCALS; i++) {
-		struct sy_addr local = host(c, "10.0.1.1", "fd00::1:1", i);
+		struct sy_addr local =
+		        endpoints_addr(c->options.family, "10.0.1.1", "fd00::1:1", i);
 		put_local(&changes, &local);
 	}
 	if (!harness_commit(&c->harness, &changes)) {
@@ -130,7 +126,9 @@ static bool configure(struct cell *c)
 		return false;
 	}
 	const struct connections_options connections = {
-	        .client = host(c, "198.18.0.0", "2001:db8:8::", 0), .vip = key.vip, .port = 80};
+	        .client = endpoints_addr(c->options.family, "198.18.0.0", "2001:db8:8::", 0),
+	        .vip = key.vip,
+	        .port = 80};
 	if (endpoints_open(&c->endpoints, &c->harness, connections, c->options.concurrent))
 		return true;
 	fprintf(stderr, "no memory for so many connections\n");

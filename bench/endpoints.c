@@ -43,7 +43,7 @@ static inline void step_ring_put(struct step_ring *w, const struct connection_st
 
 static inline bool may_begin(const struct endpoints *e)
 {
-	return e->connections.begun < e->begun_most &&
+	return e->connections.begun < e->max_begun &&
 	       e->connections.begun - e->connections.completed < e->concurrent;
 }
 
@@ -55,23 +55,6 @@ static void connection_begin(struct endpoints *e)
 }
 
 /* ---- the ports ------------------------------------------------------------------------------- */
-
-static struct rte_mbuf *buffer_take(struct endpoints *e)
-{
-	if (!e->spares)
-		return rte_pktmbuf_alloc(e->harness->rt->pool);
-	struct rte_mbuf *m = e->spare[--e->spares];
-	rte_pktmbuf_reset(m);
-	return m;
-}
-
-static void buffer_give(struct endpoints *e, struct rte_mbuf *m)
-{
-	if (e->spares < SY_ARRAY_LEN(e->spare))
-		e->spare[e->spares++] = m;
-	else
-		rte_pktmbuf_free(m);
-}
 
 static inline void endpoints_count(struct endpoints *e, uint64_t start)
 {
@@ -91,7 +74,7 @@ static unsigned endpoints_rx(struct port *p, unsigned queue, struct rte_mbuf **m
 	if (n > w->write - w->read)
 		n = (unsigned)(w->write - w->read);
 	for (unsigned i = 0; i < n; i++) {
-		m[i] = buffer_take(e);
+		m[i] = spares_get(&e->spares, e->harness->rt->pool);
 		if (!m[i]) {
 			n = i;
 			break;
@@ -120,7 +103,7 @@ static unsigned endpoints_tx(struct port *p, unsigned queue, struct rte_mbuf **m
 		                                  p->id == HARNESS_WAN ? CONNECTION_CLIENT
 		                                                       : CONNECTION_SERVER,
 		                                  frame, m[i]->data_len, next));
-		buffer_give(e, m[i]);
+		spares_put(&e->spares, m[i]);
 	}
 	for (; completed < e->connections.completed && may_begin(e); completed++)
 		connection_begin(e);
@@ -135,12 +118,19 @@ static bool endpoints_is_pending(struct port *p, unsigned queue)
 
 /* ---- replacing the harness's ports ----------------------------------------------------------- */
 
+struct sy_addr endpoints_addr(unsigned family, const char *v4, const char *v6, unsigned n)
+{
+	struct sy_addr a = harness_addr(family == 4 ? v4 : v6);
+	a.w[3] = htonl(ntohl(a.w[3]) + n);
+	return a;
+}
+
 bool endpoints_open(struct endpoints *e, struct harness *r, struct connections_options connections,
                     uint64_t concurrent)
 {
 	*e = (struct endpoints){.harness = r,
 	                        .concurrent = concurrent,
-	                        .begun_most = UINT64_MAX,
+	                        .max_begun = UINT64_MAX,
 	                        .call_cycles = rte_get_tsc_hz() / 1000000 * CALL_US};
 	for (unsigned i = 0; i < HARNESS_PORTS; i++) {
 		memcpy(connections.own_mac[i], endpoints_mac[i], 6);
@@ -168,8 +158,7 @@ void endpoints_close(struct endpoints *e)
 {
 	for (unsigned i = 0; i < HARNESS_PORTS && e->device[i]; i++)
 		e->harness->rt->port[i]->ops = e->device[i];
-	while (e->spares)
-		rte_pktmbuf_free(e->spare[--e->spares]);
+	spares_free(&e->spares);
 	free(e->steps[0].step);
 	free(e->steps[1].step);
 	*e = (struct endpoints){0};

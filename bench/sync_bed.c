@@ -27,25 +27,18 @@
 
 /* ---- configuration, the same at both nodes --------------------------------------------------- */
 
-struct sy_addr sync_bed_host(const struct sync_bed *s, const char *v4, const char *v6, unsigned n)
-{
-	struct sy_addr a = harness_addr(s->options.family == 4 ? v4 : v6);
-	a.w[3] = htonl(ntohl(a.w[3]) + n);
-	return a;
-}
-
 static bool harness_make(struct sync_bed *s)
 {
 	const struct sync_bed_options *o = &s->options;
 	const bool v4 = o->family == 4;
 	const struct sy_addr any = v4 ? sy_addr_v4(0) : (struct sy_addr){0};
 	const struct sy_addr gate[HARNESS_PORTS] = {
-	        sync_bed_host(s, "192.0.2.1", "2001:db8:1::1", 0),
-	        sync_bed_host(s, "10.0.0.254", "fd00::ffff", 0)};
-	struct sy_static_route route[HARNESS_PORTS] = {{"net_ring_wan", any, gate[HARNESS_WAN], 0},
-	                                               {"net_ring_lan",
-	                                                sync_bed_host(s, "10.0.0.0", "fd00::", 0),
-	                                                gate[HARNESS_LAN], v4 ? 16 : 64}};
+	        endpoints_addr(s->options.family, "192.0.2.1", "2001:db8:1::1", 0),
+	        endpoints_addr(s->options.family, "10.0.0.254", "fd00::ffff", 0)};
+	struct sy_static_route route[HARNESS_PORTS] = {
+	        {"net_ring_wan", any, gate[HARNESS_WAN], 0},
+	        {"net_ring_lan", endpoints_addr(s->options.family, "10.0.0.0", "fd00::", 0),
+	         gate[HARNESS_LAN], v4 ? 16 : 64}};
 	struct sy_static_neigh neigh[HARNESS_PORTS] = {{"net_ring_wan", gate[HARNESS_WAN], {0}},
 	                                               {"net_ring_lan", gate[HARNESS_LAN], {0}}};
 	for (unsigned i = 0; i < HARNESS_PORTS; i++)
@@ -82,7 +75,8 @@ static void service_add(const struct sync_bed *s, struct changes *c, const struc
 	timeouts.udp_s = 3600;
 	put_service(c, key, name, STEELYARD__FORWARDER__V1__SCHEDULER__SCHEDULER_RR, &timeouts);
 	for (unsigned i = 0; i < SYNC_BED_SERVERS; i++) {
-		const struct sy_addr server = sync_bed_host(s, "10.0.0.1", "fd00::1", i);
+		const struct sy_addr server =
+		        endpoints_addr(s->options.family, "10.0.0.1", "fd00::1", i);
 		put_server(c, key, &server, key->proto == SY_PROTO_TCP ? 8080 : 53, 1,
 		           STEELYARD__FORWARDER__V1__SERVER_STATE__SERVER_STATE_UP);
 	}
@@ -90,14 +84,16 @@ static void service_add(const struct sync_bed *s, struct changes *c, const struc
 
 static bool configure(struct sync_bed *s)
 {
-	const struct sy_addr vip = sync_bed_host(s, "192.0.2.10", "2001:db8:1::10", 0);
+	const struct sy_addr vip =
+	        endpoints_addr(s->options.family, "192.0.2.10", "2001:db8:1::10", 0);
 	struct changes c = {0};
 	s->tcp = (struct service_key){vip, htons(80), SY_PROTO_TCP, 0, 0};
 	s->udp = (struct service_key){vip, htons(53), SY_PROTO_UDP, 0, 0};
 	service_add(s, &c, &s->tcp, "connections");
 	service_add(s, &c, &s->udp, "packets");
 	for (unsigned i = 0; i < SYNC_BED_LOCALS; i++) {
-		const struct sy_addr local = sync_bed_host(s, "10.0.1.1", "fd00::1:1", i);
+		const struct sy_addr local =
+		        endpoints_addr(s->options.family, "10.0.1.1", "fd00::1:1", i);
 		put_local(&c, &local);
 	}
 	if (harness_commit(&s->harness, &c))
@@ -348,14 +344,14 @@ uint64_t sync_bed_waiting(const struct sync_bed *s)
 	return count;
 }
 
-bool sync_bed_settle(struct sync_bed *s, unsigned most_ms)
+bool sync_bed_settle(struct sync_bed *s, unsigned max_ms)
 {
-	for (unsigned ms = 0; ms < most_ms; ms++) {
+	for (unsigned ms = 0; ms < max_ms; ms++) {
 		if (sync_bed_is_acknowledged(s))
 			return true;
 		sync_bed_run(s, 1);
 	}
-	fprintf(stderr, "after %u ms %llu changes are not acknowledged\n", most_ms,
+	fprintf(stderr, "after %u ms %llu changes are not acknowledged\n", max_ms,
 	        (unsigned long long)sync_bed_waiting(s));
 	return false;
 }

@@ -65,9 +65,6 @@ uint64_t sync_bed_offered(const struct sync_bed *s);     /* sessions that the pe
 uint64_t
 sync_bed_waiting(const struct sync_bed *s); /* changes that are not acknowledged, at most */
 /* Runs until all changes are acknowledged. False, with a report: not within this time. */
-bool sync_bed_settle(struct sync_bed *s, unsigned most_ms);
-
-/* The n-th client's address, and the like: of the bed's family. */
-struct sy_addr sync_bed_host(const struct sync_bed *s, const char *v4, const char *v6, unsigned n);
+bool sync_bed_settle(struct sync_bed *s, unsigned max_ms);
 
 #endif

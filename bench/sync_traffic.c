@@ -62,7 +62,7 @@ static unsigned frame_make(const struct sync_traffic *t, uint64_t n, uint8_t *to
 	struct frame f;
 	const uint32_t host = (uint32_t)(n * 0x9e3779b1u) & ((1u << CLIENT_BITS) - 1);
 	const struct sy_tuple tuple = {
-	        .src = sync_bed_host(t->bed, "100.64.0.0", "2001:db8:9::", host),
+	        .src = endpoints_addr(t->bed->options.family, "100.64.0.0", "2001:db8:9::", host),
 	        .dst = key->vip,
 	        .sport = htons((uint16_t)(1024 + (n >> CLIENT_BITS))),
 	        .dport = key->vport,
@@ -75,23 +75,6 @@ static unsigned frame_make(const struct sync_traffic *t, uint64_t n, uint8_t *to
 
 /* ---- the ports ------------------------------------------------------------------------------- */
 
-static struct rte_mbuf *buffer_get(struct sync_traffic *t)
-{
-	if (!t->spares)
-		return rte_pktmbuf_alloc(t->bed->harness.rt->pool);
-	struct rte_mbuf *m = t->spare[--t->spares];
-	rte_pktmbuf_reset(m);
-	return m;
-}
-
-static void buffer_put(struct sync_traffic *t, struct rte_mbuf *m)
-{
-	if (t->spares < SY_ARRAY_LEN(t->spare))
-		t->spare[t->spares++] = m;
-	else
-		rte_pktmbuf_free(m);
-}
-
 static void cycles_count(struct sync_traffic *t, uint64_t start)
 {
 	const uint64_t cycles = rte_rdtsc() - start;
@@ -103,7 +86,7 @@ static unsigned stream_rx(struct sync_traffic *t, struct rte_mbuf **m, unsigned 
 {
 	const struct injector_stream *s = &t->stream;
 	for (unsigned i = 0; i < n; i++) {
-		m[i] = buffer_get(t);
+		m[i] = spares_get(&t->spares, t->bed->harness.rt->pool);
 		if (!m[i])
 			return i;
 		memcpy(rte_pktmbuf_mtod(m[i], uint8_t *), injector_frame(s, t->at), s->len);
@@ -117,7 +100,8 @@ static unsigned stream_rx(struct sync_traffic *t, struct rte_mbuf **m, unsigned 
 static unsigned new_rx(struct sync_traffic *t, struct rte_mbuf **m, unsigned n)
 {
 	unsigned i = 0;
-	for (; i < n && t->arriving && (m[i] = buffer_get(t)); i++, t->arriving--) {
+	for (; i < n && t->arriving && (m[i] = spares_get(&t->spares, t->bed->harness.rt->pool));
+	     i++, t->arriving--) {
 		uint8_t *frame = rte_pktmbuf_mtod(m[i], uint8_t *);
 		m[i]->data_len = (uint16_t)frame_make(t, t->opened, frame);
 		m[i]->pkt_len = m[i]->data_len;
@@ -167,7 +151,7 @@ static void udp_tx(struct sync_traffic *t, unsigned port, struct rte_mbuf *m)
 {
 	t->passed++;
 	if ((t->phase != TRAFFIC_NEW && t->phase != TRAFFIC_ANSWER) || t->holds == SY_BURST) {
-		buffer_put(t, m);
+		spares_put(&t->spares, m);
 		return;
 	}
 	frame_turn(t, m, port);
@@ -196,7 +180,7 @@ static unsigned traffic_tx(struct port *p, unsigned queue, struct rte_mbuf **m, 
 bool traffic_open(struct sync_traffic *t, struct sync_bed *bed, uint64_t concurrent, uint64_t kept)
 {
 	const struct connections_options connections = {
-	        .client = sync_bed_host(bed, "198.18.0.0", "2001:db8:8::", 0),
+	        .client = endpoints_addr(bed->options.family, "198.18.0.0", "2001:db8:8::", 0),
 	        .vip = bed->tcp.vip,
 	        .port = 80};
 	uint8_t frame[FRAME_MAX];
@@ -206,7 +190,7 @@ bool traffic_open(struct sync_traffic *t, struct sync_bed *bed, uint64_t concurr
 		fprintf(stderr, "no memory for the packets\n");
 		return false;
 	}
-	t->endpoints.begun_most = 0;
+	t->endpoints.max_begun = 0;
 	traffic = t;
 	for (unsigned i = 0; i < HARNESS_PORTS; i++) {
 		struct port *port = bed->harness.rt->port[i];
@@ -225,8 +209,7 @@ void traffic_close(struct sync_traffic *t)
 		return;
 	for (unsigned i = 0; i < HARNESS_PORTS && t->below[i]; i++)
 		t->bed->harness.rt->port[i]->ops = t->below[i];
-	while (t->spares)
-		rte_pktmbuf_free(t->spare[--t->spares]);
+	spares_free(&t->spares);
 	endpoints_close(&t->endpoints);
 	injector_stream_close(&t->stream);
 }
@@ -284,7 +267,7 @@ void traffic_rate(struct sync_traffic *t, uint64_t per_second)
 	t->begun = t->endpoints.connections.begun;
 	t->start_tsc = rte_rdtsc();
 	t->per_cycle = paced ? (double)per_second / (1e9 / measure_ns(1)) : 0;
-	t->endpoints.begun_most = per_second == UINT64_MAX ? UINT64_MAX : t->begun;
+	t->endpoints.max_begun = per_second == UINT64_MAX ? UINT64_MAX : t->begun;
 }
 
 void traffic_poll(struct sync_traffic *t)
@@ -293,7 +276,7 @@ void traffic_poll(struct sync_traffic *t)
 	if (t->per_cycle > 0) {
 		const uint64_t due =
 		        t->begun + (uint64_t)((double)(now - t->start_tsc) * t->per_cycle);
-		t->endpoints.begun_most = due;
+		t->endpoints.max_begun = due;
 		if (due - t->endpoints.connections.begun >
 		    (uint64_t)((double)behind * t->per_cycle)) {
 			t->begun = t->endpoints.connections.begun;

@@ -35,8 +35,7 @@ struct sync_traffic {
 	uint64_t begun;  /* connections before the present rate */
 	uint64_t start_tsc;
 	double per_cycle; /* connections; 0: no rate */
-	unsigned spares;
-	struct rte_mbuf *spare[4 * SY_BURST];
+	struct spares spares;
 };
 
 /* Packets of the first `kept` sessions fill bursts. False: reported on stderr. */
