@@ -193,12 +193,13 @@ def test_answers_are_rate_limited(stage, family):
 
 def is_refused(stage, family):
     try:
-        connect(stage.client, VIP[family], CLOSED, timeout_s=1).close()
+        one = connect(stage.client, VIP[family], CLOSED, timeout_s=1)
     except ConnectionRefusedError:
         return True
     except TimeoutError:
         return False
-    raise AssertionError("connected")
+    with one:  # name the ends: getpeername() fails if the socket is not connected
+        raise AssertionError(f"connected: {one.getsockname()} to {one.getpeername()}")
 
 
 def wait_refused(stage, family):
