@@ -4,6 +4,7 @@ package config
 
 import (
 	"net/netip"
+	"slices"
 
 	"steelyard/internal/model"
 )
@@ -86,31 +87,8 @@ func (b *builder) fail(at position, path, format string, args ...any) {
 }
 
 func (b *builder) build() *model.Config {
-	if b.meant["local_addresses"] { // do not also report both families as missing
-		b.has4, b.has6 = true, true
-	}
 	config := &model.Config{Metrics: model.Metrics{Listen: b.raw.metrics.listen.v, Detail: b.raw.metrics.detail.v}}
-	for i, local := range b.raw.locals {
-		if !local.set { // already reported; do not also report its family as missing
-			b.has4, b.has6 = true, true
-			continue
-		}
-		if first, ok := b.locals[local.v]; ok {
-			b.fail(local.at, local.path, "%s is already in line %d: remove one", local.v, first.line)
-			continue
-		}
-		if i == maxLocalAddresses {
-			b.fail(local.at, local.path, "%d local addresses, at most %d are possible: remove some",
-				len(b.raw.locals), maxLocalAddresses)
-		}
-		b.locals[local.v] = local.at
-		if local.v.Is4() {
-			b.has4 = true
-		} else {
-			b.has6 = true
-		}
-		config.LocalAddresses = append(config.LocalAddresses, local.v)
-	}
+	config.LocalAddresses, config.PeerLocals = b.localAddresses()
 	config.NextHops = b.nextHops()
 	config.AccessSets = b.accessSets()
 	config.AccessLists, config.GlobalAccess = b.accessLists(), b.raw.globalAccess.v
@@ -319,7 +297,7 @@ func (b *builder) checkRoles() {
 			}
 		}
 	}
-	for _, local := range b.raw.locals {
+	for _, local := range slices.Concat(b.raw.locals, b.raw.peers) {
 		if at, ok := b.servers[local.v]; local.set && ok {
 			b.fail(local.at, local.path, "%s is also a server, in line %d: a local address belongs to the "+
 				"forwarder alone, use another", local.v, at.line)

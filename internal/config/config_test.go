@@ -319,6 +319,18 @@ func TestLocalAddressesHaveALimit(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
+	of := func(text string) error {
+		_, err := Parse("f", []byte(text))
+		return err
+	}
+	peers := "peer_local_addresses: [10.2.0.1, fd00:2::1]\n"
+	if err := of(string(write(253)) + peers); err != nil {
+		t.Error(err)
+	}
+	want = "f:258:34: peer_local_addresses[1]: 256 local addresses, at most 255 are possible: remove some"
+	if err := of(string(write(254)) + peers); err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
 }
 
 func TestExample(t *testing.T) {

@@ -163,7 +163,7 @@ func contradicts(config *model.Config) bool {
 	vips := make(map[netip.Addr]struct{}, len(config.Services))
 	ranges := map[netip.Addr][]model.ServiceKey{}
 	others := map[netip.Addr]struct{}{} // addresses that belong to the forwarder alone
-	for _, local := range config.LocalAddresses {
+	for _, local := range slices.Concat(config.LocalAddresses, config.PeerLocals) {
 		others[local] = struct{}{}
 	}
 	for _, rule := range config.SNAT {

@@ -10,6 +10,7 @@ import (
 
 const placedFile = `version: 1
 local_addresses: [10.1.0.10]
+peer_local_addresses: [10.1.0.11]
 access_sets:
   - { name: named, prefixes: [192.0.2.0/24] }
   - { name: forgotten, prefixes: [192.0.2.0/24] }
@@ -38,10 +39,10 @@ func TestWarningsHaveTheirPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"web.yaml:5:5: access_sets[1]: no rule names access set forgotten: name it in the `from` of a rule, or remove it",
-		"web.yaml:13:9: access_lists[0].rules[3]: rule 4 of access list edge is never reached, because rule 3 decides for all clients: " +
+		"web.yaml:6:5: access_sets[1]: no rule names access set forgotten: name it in the `from` of a rule, or remove it",
+		"web.yaml:14:9: access_lists[0].rules[3]: rule 4 of access list edge is never reached, because rule 3 decides for all clients: " +
 			"move that one to the end, or remove the rules after it",
-		"web.yaml:15:5: access_lists[1]: access list spare decides nothing: name it in a service's `access`, or in `access` for all services",
+		"web.yaml:16:5: access_lists[1]: access list spare decides nothing: name it in a service's `access`, or in `access` for all services",
 	}
 	if got := Warnings("web.yaml", []byte(placedFile), config); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -57,9 +58,10 @@ func TestAddressesHaveTheirPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for address, want := range map[string]string{
-		"10.0.0.80":  "web.yaml:18:23: services[0].vip: ",
+		"10.0.0.80":  "web.yaml:19:23: services[0].vip: ",
 		"10.1.0.10":  "web.yaml:2:19: local_addresses[0]: ",
-		"10.0.0.201": "web.yaml:22:24: snat[0].pool[1]: ",
+		"10.1.0.11":  "web.yaml:3:24: peer_local_addresses[0]: ",
+		"10.0.0.201": "web.yaml:23:24: snat[0].pool[1]: ",
 		"10.9.9.9":   "",
 	} {
 		got := ""

@@ -17,6 +17,7 @@ import (
 type rawFile struct {
 	version  value[int]
 	locals   []value[netip.Addr]
+	peers    []value[netip.Addr] // local addresses of other nodes
 	nextHops []value[netip.Addr]
 	defaults rawDefaults
 	services []rawService
@@ -378,6 +379,14 @@ var fileFields = []field[rawFile]{
 		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
 				into.locals = append(into.locals, readScalar(d, n, path, parseAddress))
+			})
+		}},
+	{fieldDoc{name: "peer_local_addresses", kind: "list of addresses",
+		doc: "The local addresses of the other nodes of an ECMP cluster (docs/high-availability.md): packets to them are accepted, as routers may send them to any node; new sessions never use them. " +
+			"At most 255 together with `local_addresses`."},
+		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
+			readList(d, n, path, func(n *yaml.Node, path string) {
+				into.peers = append(into.peers, readScalar(d, n, path, parseAddress))
 			})
 		}},
 	{fieldDoc{name: "next_hops", kind: "list of addresses", def: "local_addresses",

@@ -38,7 +38,7 @@ var snatFields = []field[rawSNAT]{
 		}},
 	{fieldDoc{name: "pool", kind: "list of addresses", required: true,
 		doc: "The translated source addresses: at least one of each family in `inside`. A host keeps its pool address while that address has a " +
-			"free port towards the destination. Rules may share addresses; nothing else may use them. At most 255 together with `local_addresses`."},
+			"free port towards the destination. Rules may share addresses; nothing else may use them. At most 255 together with `local_addresses` and `peer_local_addresses`."},
 		func(d *decoder, n *yaml.Node, path string, into *rawSNAT) {
 			readList(d, n, path, func(n *yaml.Node, path string) {
 				into.pool = append(into.pool, readScalar(d, n, path, parseAddress))

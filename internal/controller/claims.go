@@ -39,7 +39,7 @@ func usesOf(config *model.Config, has func(*model.Service) bool) *uses {
 			u.servers[address] = u.servers[address] || service.Mode == model.NAT
 		}
 	}
-	for _, list := range [][]netip.Addr{config.LocalAddresses, config.NextHops} {
+	for _, list := range [][]netip.Addr{config.LocalAddresses, config.PeerLocals, config.NextHops} {
 		for _, address := range list {
 			u.own[address] = true
 		}
@@ -177,7 +177,7 @@ func usesIn(w *work, p *plan) *uses {
 	}
 	mine := *p.parsed
 	if p.project != defaultProject {
-		mine.LocalAddresses, mine.NextHops, mine.SNAT = nil, nil, nil
+		mine.LocalAddresses, mine.PeerLocals, mine.NextHops, mine.SNAT = nil, nil, nil, nil
 	}
 	known := usesOf(&mine, p.has)
 	if w.uses == nil {

@@ -37,6 +37,7 @@ func (p *plan) forcible(caller principal) ([]netip.Addr, error) {
 		}
 	} else if p.project == defaultProject {
 		all = append(all, p.parsed.LocalAddresses...)
+		all = append(all, p.parsed.PeerLocals...)
 		for _, rule := range p.parsed.SNAT {
 			all = append(all, rule.Pool...)
 		}

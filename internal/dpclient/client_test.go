@@ -36,8 +36,9 @@ func dial(t *testing.T, f *dptest.Forwarder) *dpclient.Client {
 func manyServices(n int) *model.Table {
 	table := model.NewTable()
 	for _, local := range []string{"10.1.0.10", "fd00:1::10"} {
-		table.LocalAddresses[netip.MustParseAddr(local)] = struct{}{}
+		table.LocalAddresses[netip.MustParseAddr(local)] = model.LocalSpec{}
 	}
+	table.LocalAddresses[netip.MustParseAddr("10.1.0.11")] = model.LocalSpec{OfPeer: true}
 	for i := range n {
 		key := model.ServiceKey{Protocol: model.TCP, VIP: netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), Port: 80}
 		server := netip.AddrFrom4([4]byte{10, 3, byte(i >> 8), byte(i)})

@@ -227,7 +227,7 @@ func addPage(table *model.Table, page *pb.Config) error {
 		if err != nil {
 			return fmt.Errorf("a local address: %w", err)
 		}
-		table.LocalAddresses[address] = struct{}{}
+		table.LocalAddresses[address] = model.LocalSpec{OfPeer: local.GetOfPeer()}
 	}
 	for _, entry := range page.GetEntries() {
 		key, err := KeyFromWire(entry.GetService().GetKey())
@@ -305,7 +305,7 @@ func changeToWire(c model.Change) *pb.Change {
 		return &pb.Change{Kind: &pb.Change_DeleteServer{DeleteServer: server()}}
 	case model.PutLocalAddress:
 		return &pb.Change{Kind: &pb.Change_PutLocalAddress{
-			PutLocalAddress: &pb.LocalAddress{Address: c.Local.AsSlice()}}}
+			PutLocalAddress: &pb.LocalAddress{Address: c.Local.AsSlice(), OfPeer: c.LocalSpec.OfPeer}}}
 	case model.PutSNAT:
 		return &pb.Change{Kind: &pb.Change_PutSnat{PutSnat: SNATToWire(c.SNAT)}}
 	case model.DeleteSNAT:

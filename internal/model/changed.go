@@ -16,7 +16,8 @@ func (s *Service) equal(other *Service) bool {
 // ChangedServices returns the keys of services that differ between two configurations or exist in only
 // one. It returns false if the configurations differ in more than services, limits and shaping: a Part has all of these two.
 func ChangedServices(before, after *Config) (map[ServiceKey]struct{}, bool) {
-	if !slices.Equal(before.LocalAddresses, after.LocalAddresses) || !slices.EqualFunc(before.SNAT, after.SNAT, SNAT.equal) ||
+	if !slices.Equal(before.LocalAddresses, after.LocalAddresses) || !slices.Equal(before.PeerLocals, after.PeerLocals) ||
+		!slices.EqualFunc(before.SNAT, after.SNAT, SNAT.equal) ||
 		!slices.EqualFunc(before.AccessSets, after.AccessSets, AccessSet.equal) ||
 		!slices.EqualFunc(before.AccessLists, after.AccessLists, AccessList.equal) || before.GlobalAccess != after.GlobalAccess {
 		return nil, false

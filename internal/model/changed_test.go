@@ -42,6 +42,11 @@ func TestChangedServices(t *testing.T) {
 	if _, ok := ChangedServices(before, after); ok {
 		t.Error("local addresses differ too")
 	}
+	before, after = twoConfigs()
+	after.PeerLocals = []netip.Addr{netip.MustParseAddr("10.1.0.201")}
+	if _, ok := ChangedServices(before, after); ok {
+		t.Error("local addresses of peers differ too")
+	}
 }
 
 // Every field of a service counts as a change, also fields that are added later.

@@ -254,6 +254,7 @@ type SFlow struct {
 // Config is one valid configuration.
 type Config struct {
 	LocalAddresses []netip.Addr
+	PeerLocals     []netip.Addr // local addresses of other nodes of the cluster
 	NextHops       []netip.Addr // by which routers reach the forwarder; none: LocalAddresses
 	Services       []Service
 	SNAT           []SNAT

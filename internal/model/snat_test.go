@@ -30,7 +30,7 @@ func TestSNATChanges(t *testing.T) {
 	more := rule("one", "10.1.0.0/24", "10.0.0.1", "10.0.0.3")
 	more.Timeouts[Echo] = 5
 	local := tableOf(rule("one", "10.1.0.0/24", "10.0.0.2"))
-	local.LocalAddresses[netip.MustParseAddr("10.0.0.1")] = struct{}{}
+	local.LocalAddresses[netip.MustParseAddr("10.0.0.1")] = LocalSpec{}
 	for _, test := range []struct {
 		name     string
 		from, to *Table

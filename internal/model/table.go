@@ -13,7 +13,7 @@ import (
 
 // Table is the present or desired contents of a forwarder.
 type Table struct {
-	LocalAddresses map[netip.Addr]struct{}
+	LocalAddresses map[netip.Addr]LocalSpec
 	Services       map[ServiceKey]*TableService
 	SNAT           map[string]SNAT       // by name
 	AccessSets     map[string]AccessSet  // by name
@@ -46,9 +46,14 @@ type ServerSpec struct {
 	CheckMark   uint32 // for its health checks on the VIP; 0: none
 }
 
+// LocalSpec is a local address without the address itself; comparable.
+type LocalSpec struct {
+	OfPeer bool // another node's: packets to it are accepted, new sessions never use it
+}
+
 // NewTable returns an empty table.
 func NewTable() *Table {
-	return &Table{LocalAddresses: map[netip.Addr]struct{}{}, Services: map[ServiceKey]*TableService{},
+	return &Table{LocalAddresses: map[netip.Addr]LocalSpec{}, Services: map[ServiceKey]*TableService{},
 		SNAT: map[string]SNAT{}, AccessSets: map[string]AccessSet{}, AccessLists: map[string]AccessList{}, Limits: map[string]Limit{},
 		Shaping: map[string]Shaping{}}
 }
@@ -95,7 +100,9 @@ type Change struct {
 	Address netip.AddrPort // for a server
 	Server  ServerSpec     // PutServer
 	Local   netip.Addr     // for a local address
-	SNAT    SNAT           // DeleteSNAT: its name
+	// PutLocalAddress
+	LocalSpec LocalSpec
+	SNAT      SNAT // DeleteSNAT: its name
 	// DeleteAccessList, PutGlobalAccess: its name
 	AccessList AccessList
 	AccessSet  AccessSet // DeleteAccessSet: its name
@@ -126,7 +133,7 @@ func (t *Table) Do(c Change) error {
 		}
 		delete(service.Servers, c.Address)
 	case PutLocalAddress:
-		t.LocalAddresses[c.Local] = struct{}{}
+		t.LocalAddresses[c.Local] = c.LocalSpec
 	case DeleteLocalAddress:
 		delete(t.LocalAddresses, c.Local)
 	case PutSNAT:
@@ -157,8 +164,8 @@ func (t *Table) Do(c Change) error {
 
 // Diff returns the fewest changes that turn `from` into `to`, in an order that harms no traffic while they
 // take effect one after the other. Access sets and lists, limits and shaping come first, and leave last. Deletions that free resources come first. Local addresses come before
-// the services that need them, new servers come before old ones leave, and local addresses leave last. An
-// address that changes its role first leaves the old one.
+// the services that need them, new servers come before old ones leave, and local addresses leave last, or
+// become a peer's. An address that changes its role first leaves the old one.
 func Diff(from, to *Table) []Change {
 	var gone, locals, services, servers, goneServers, goneLocals []Change
 	roles := rolesOf(to)
@@ -169,8 +176,15 @@ func Diff(from, to *Table) []Change {
 		}
 	}
 	for _, local := range slices.SortedFunc(maps.Keys(to.LocalAddresses), netip.Addr.Compare) {
-		if _, ok := from.LocalAddresses[local]; !ok {
-			locals = append(locals, Change{Kind: PutLocalAddress, Local: local})
+		have, ok := from.LocalAddresses[local]
+		want := to.LocalAddresses[local]
+		change := Change{Kind: PutLocalAddress, Local: local, LocalSpec: want}
+		switch {
+		case ok && have == want:
+		case ok && want.OfPeer:
+			goneLocals = append(goneLocals, change)
+		default:
+			locals = append(locals, change)
 		}
 	}
 	for _, key := range sortedKeys(to.Services) {
@@ -301,7 +315,7 @@ func Describe(c Change, from *Table, names func(ServiceKey) string) Description 
 	case DeleteServer:
 		return Description{"remove", server(), "its sessions end"}
 	case PutLocalAddress:
-		return Description{"add", "local address " + c.Local.String(), ""}
+		return describeLocal(c, from)
 	case PutSNAT, DeleteSNAT:
 		return describeSNAT(c, from)
 	case PutAccessList, DeleteAccessList, PutGlobalAccess:
@@ -315,6 +329,18 @@ func Describe(c Change, from *Table, names func(ServiceKey) string) Description 
 	default:
 		return Description{"remove", "local address " + c.Local.String(), "its sessions end"}
 	}
+}
+
+func describeLocal(c Change, from *Table) Description {
+	text := map[bool]string{false: "own", true: "of a peer"}
+	object := "local address " + c.Local.String()
+	if old, ok := from.LocalAddresses[c.Local]; ok {
+		return Description{"change", object, text[old.OfPeer] + " -> " + text[c.LocalSpec.OfPeer]}
+	}
+	if !c.LocalSpec.OfPeer {
+		return Description{"add", object, ""}
+	}
+	return Description{"add", object, text[true]}
 }
 
 func describeSpec(old, spec ServiceSpec) string {

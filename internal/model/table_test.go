@@ -13,8 +13,8 @@ func key(vip string, port uint16) ServiceKey {
 	return ServiceKey{Protocol: TCP, VIP: netip.MustParseAddr(vip), Port: port}
 }
 
-// build makes a table from lines "local ADDR", "service VIP PORT NAME", and "server ADDR:PORT WEIGHT STATE",
-// which belongs to the service before it.
+// build makes a table from lines "local ADDR", "peer ADDR" (a peer's local address), "service VIP PORT NAME",
+// and "server ADDR:PORT WEIGHT STATE", which belongs to the service before it.
 func build(t *testing.T, text string) *Table {
 	t.Helper()
 	table := NewTable()
@@ -23,8 +23,8 @@ func build(t *testing.T, text string) *Table {
 		f := strings.Fields(line)
 		switch {
 		case len(f) == 0:
-		case f[0] == "local":
-			table.LocalAddresses[netip.MustParseAddr(f[1])] = struct{}{}
+		case f[0] == "local", f[0] == "peer":
+			table.LocalAddresses[netip.MustParseAddr(f[1])] = LocalSpec{OfPeer: f[0] == "peer"}
 		case f[0] == "service":
 			var port uint16
 			fmt.Sscan(f[2], &port)
@@ -47,6 +47,8 @@ func build(t *testing.T, text string) *Table {
 const before = `
 local 10.1.0.10
 local 10.1.0.11
+local 10.1.0.13
+peer 10.1.0.14
 service 10.0.0.80 80 web
 server 10.1.0.21:8080 10 up
 server 10.1.0.22:8080 5 up
@@ -58,6 +60,9 @@ server 10.1.0.21:8080 1 up
 const after = `
 local 10.1.0.10
 local 10.1.0.12
+peer 10.1.0.13
+local 10.1.0.14
+peer 10.1.0.15
 service 10.0.0.80 80 web
 server 10.1.0.21:8080 10 up
 server 10.1.0.22:8080 7 down
@@ -88,6 +93,8 @@ func TestDiffIsSmallAndOrdered(t *testing.T) {
 		"remove service old (tcp 10.0.0.81:80): its sessions end",
 		"remove server 10.1.0.23:8080 of web: its sessions end", // its address becomes a VIP
 		"add local address 10.1.0.12",
+		"change local address 10.1.0.14: of a peer -> own",
+		"add local address 10.1.0.15: of a peer",
 		"remove local address 10.1.0.11: its sessions end", // becomes a VIP too
 		"add service new (tcp 10.0.0.82:80): fnat, wrr",
 		"add service moved (tcp 10.1.0.11:80): fnat, wrr",
@@ -95,6 +102,7 @@ func TestDiffIsSmallAndOrdered(t *testing.T) {
 		"change server 10.1.0.22:8080 of web: weight 5 -> 7, up -> down",
 		"add server 10.1.0.24:8080 of web: weight 1, up",
 		"add server 10.1.0.21:8080 of new: weight 1, drain",
+		"change local address 10.1.0.13: own -> of a peer",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

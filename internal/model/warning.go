@@ -73,7 +73,7 @@ func (r *AccessRule) matchesAll() bool {
 }
 
 // PathOf returns where a configuration has an address as one of the forwarder's own: "services[0].vip",
-// "local_addresses[1]" or "snat[0].pool[0]"; empty: nowhere.
+// "local_addresses[1]", "peer_local_addresses[0]" or "snat[0].pool[0]"; empty: nowhere.
 func (c *Config) PathOf(address netip.Addr) string {
 	for i := range c.Services {
 		if c.Services[i].Key.VIP == address {
@@ -84,6 +84,9 @@ func (c *Config) PathOf(address netip.Addr) string {
 		if local == address {
 			return fmt.Sprintf("local_addresses[%d]", i)
 		}
+	}
+	if i := slices.Index(c.PeerLocals, address); i >= 0 {
+		return fmt.Sprintf("peer_local_addresses[%d]", i)
 	}
 	for i := range c.SNAT {
 		for j, one := range c.SNAT[i].Pool {

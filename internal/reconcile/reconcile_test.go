@@ -147,6 +147,9 @@ func randomConfig(r *rand.Rand) *model.Config {
 	for i := range 2 + r.IntN(4) {
 		config.LocalAddresses = append(config.LocalAddresses, draw(i%2 == 1, 3))
 	}
+	for i := range r.IntN(3) {
+		config.PeerLocals = append(config.PeerLocals, draw(i%2 == 1, 3))
+	}
 	keys := map[model.ServiceKey]bool{}
 	for i := range r.IntN(8) {
 		six := r.IntN(2) == 0

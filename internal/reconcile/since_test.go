@@ -16,6 +16,7 @@ import (
 func servicesOf(r *rand.Rand) *model.Config {
 	config := randomConfig(r)
 	config.LocalAddresses = []netip.Addr{netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("fd09::9")}
+	config.PeerLocals = nil
 	return config
 }
 

@@ -90,7 +90,10 @@ func (s *Store) Preview(config *model.Config) *model.Table {
 func (s *Store) table(config *model.Config, only map[model.ServiceKey]struct{}) *model.Table {
 	table := model.NewTable()
 	for _, local := range config.LocalAddresses {
-		table.LocalAddresses[local] = struct{}{}
+		table.LocalAddresses[local] = model.LocalSpec{}
+	}
+	for _, local := range config.PeerLocals {
+		table.LocalAddresses[local] = model.LocalSpec{OfPeer: true}
 	}
 	for _, service := range config.Services {
 		if _, wanted := only[service.Key]; only != nil && !wanted {

@@ -150,7 +150,7 @@ static int publish_locals(struct sy_balance *b, bool v4)
 		return -ENOMEM;
 	for (unsigned id = 0; id < MAX_LOCALS; id++) {
 		const struct model_local *l = &b->ctl->model->local[id];
-		if (!l->used || l->pools || sy_addr_is_v4(&l->addr) != v4)
+		if (!l->used || l->pools || l->of_peer || sy_addr_is_v4(&l->addr) != v4)
 			continue;
 		set->addr[set->count] = l->addr;
 		set->id[set->count++] = (uint8_t)id;

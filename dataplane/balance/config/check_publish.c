@@ -20,7 +20,8 @@ int check_read(const struct model_service *s, uint32_t mark, struct sy_error *er
 static struct sy_addr tunnel_source(const struct model *m, const struct sy_addr *server)
 {
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
-		if (m->local[id].used && sy_addr_is_v4(&m->local[id].addr) == sy_addr_is_v4(server))
+		if (m->local[id].used && !m->local[id].of_peer &&
+		    sy_addr_is_v4(&m->local[id].addr) == sy_addr_is_v4(server))
 			return m->local[id].addr;
 	return (struct sy_addr){0};
 }

@@ -65,6 +65,7 @@ struct model_local {
 	struct sy_addr addr;
 	bool used;
 	uint16_t pools; /* number of SNAT rules that use it; 0: a local address */
+	bool of_peer;   /* another node's: new sessions never use it */
 };
 
 struct id_pool {

@@ -240,6 +240,7 @@ int reply_config(struct sy_balance *b, uint32_t cursor, uint32_t limit, struct a
 		MESSAGE_NEW(a, l, steelyard__forwarder__v1__local_address__init);
 		if (reply_addr(a, &m->local[id].addr, &l->address) < 0)
 			return sy_fail(err, ENOMEM, "no memory for the answer");
+		l->of_peer = m->local[id].of_peer;
 		c->local_addresses[c->n_local_addresses++] = l;
 	}
 	if (cursor == 0 &&

@@ -84,7 +84,7 @@ static int pool_hold(struct sy_balance *b, const struct sy_addr *addr, uint8_t *
 	int rc = address_acquire(b, addr, ADDRESS_SET_POOL, err);
 	if (rc < 0)
 		return rc;
-	m->local[id] = (struct model_local){*addr, true, 1};
+	m->local[id] = (struct model_local){*addr, true, 1, false};
 	m->local_touched = true;
 	*out = (uint8_t)id;
 	return 0;

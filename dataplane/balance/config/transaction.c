@@ -45,7 +45,7 @@ int model_check(struct sy_balance *b, struct sy_error *err)
 	struct model *m = b->ctl->model;
 	unsigned locals[2] = {0, 0};
 	for (unsigned id = 0; id < MAX_LOCALS; id++)
-		if (m->local[id].used && !m->local[id].pools)
+		if (m->local[id].used && !m->local[id].pools && !m->local[id].of_peer)
 			locals[sy_addr_is_v4(&m->local[id].addr)]++;
 	for (unsigned v4 = 0; v4 < 2; v4++)
 		if (m->local_servers[v4] > 0 && locals[v4] == 0)

@@ -142,6 +142,7 @@ pb_server *put_server(struct changes *c, const struct service_key *key, const st
 void delete_server(struct changes *c, const struct service_key *key, const struct sy_addr *addr,
                    uint16_t port);
 void put_local(struct changes *c, const struct sy_addr *addr);
+void put_peer_local(struct changes *c, const struct sy_addr *addr);
 void delete_local(struct changes *c, const struct sy_addr *addr);
 /* An SNAT rule with one inside network. */
 Steelyard__Forwarder__V1__Snat *put_snat(struct changes *c, const char *name, const char *prefix,

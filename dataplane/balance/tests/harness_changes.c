@@ -156,6 +156,14 @@ void put_local(struct changes *c, const struct sy_addr *addr)
 	        pb_local(c, addr);
 }
 
+void put_peer_local(struct changes *c, const struct sy_addr *addr)
+{
+	Steelyard__Forwarder__V1__LocalAddress *local = pb_local(c, addr);
+	local->of_peer = true;
+	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_PUT_LOCAL_ADDRESS)->put_local_address =
+	        local;
+}
+
 void delete_local(struct changes *c, const struct sy_addr *addr)
 {
 	change_add(c, STEELYARD__FORWARDER__V1__CHANGE__KIND_DELETE_LOCAL_ADDRESS)

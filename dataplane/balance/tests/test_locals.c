@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Under FNAT all sessions of a client come from one local address (RFC 4787 REQ-2): with any
- * server, service and protocol, and after a restart. Clients are spread over all addresses. */
+ * server, service and protocol, and after a restart. Clients are spread over all addresses. New
+ * sessions do not use addresses of peers. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 #include <cmocka.h>
 
 #include "flows.h"
+#include "inspect.h"
 
 #define LOCALS  8 /* of each family, with the fixture's own */
 #define CLIENTS 200
@@ -109,6 +111,72 @@ static void test_few_move(void **state)
 	}
 }
 
+/* Returns the number of addresses of peers in the configuration. */
+static unsigned count_of_peers(struct flows *f)
+{
+	Steelyard__Forwarder__V1__GetConfigRequest get =
+	        STEELYARD__FORWARDER__V1__GET_CONFIG_REQUEST__INIT;
+	pb_request q = STEELYARD__FORWARDER__V1__REQUEST__INIT;
+	unsigned count = 0;
+	q.body_case = STEELYARD__FORWARDER__V1__REQUEST__BODY_GET_CONFIG;
+	q.get_config = &get;
+	pb_response *r = harness_request(&f->harness, &q);
+	assert_null(r->error);
+	for (size_t i = 0; i < r->get_config->n_local_addresses; i++)
+		count += r->get_config->local_addresses[i]->of_peer;
+	steelyard__forwarder__v1__response__free_unpacked(r, NULL);
+	return count;
+}
+
+/* Sessions of an address continue when it becomes a peer's, also after a restart; new ones use the
+ * others. */
+static void test_of_peer(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	const struct sy_addr peer = harness_addr("10.1.0.230");
+	struct flow old, flow;
+	f->client = 1;
+	flow_open(f, &old, 0, 3000);
+	const struct sy_addr moved = old.server.dst;
+	put_peer_local(&c, &moved);
+	put_peer_local(&c, &peer);
+	flows_commit(f, &c);
+	for (unsigned cycle = 0; cycle < 3; cycle++) {
+		assert_int_equal(count_of_peers(f), 2);
+		assert_int_equal(inspect_locals(f->harness.b, true)->count, LOCALS - 1);
+		flow_check(f, &old);
+		for (unsigned n = 0; n < CLIENTS; n++) {
+			const struct sy_addr local =
+			        begin(f, &flow, n, 0, (uint16_t)(3001 + cycle));
+			assert_false(sy_addr_equal(&local, &moved) || sy_addr_equal(&local, &peer));
+		}
+		if (cycle < 2) /* first from the journal, then from a snapshot */
+			flows_reopen(f, 1, cycle, cycle == 0);
+	}
+	put_local(&c, &moved);
+	flows_commit(f, &c);
+	assert_int_equal(count_of_peers(f), 1);
+	const struct sy_addr again = begin(f, &flow, 1, 0, 3005);
+	assert_memory_equal(&again, &moved, sizeof(moved));
+	flow_check(f, &old);
+}
+
+/* Servers need an own address, not a peer's. */
+static void test_last_own(void **state)
+{
+	struct flows *f = *state;
+	struct changes c = {0};
+	for (unsigned i = 0; i < LOCALS - 1; i++) {
+		const struct sy_addr local = harness_addr(local_text[0][i]);
+		put_peer_local(&c, &local);
+	}
+	put_peer_local(&c, &f->local[0]);
+	flows_check_refused(f, &c, "no IPv4 local address");
+	assert_int_equal(count_of_peers(f), 0);
+	assert_int_equal(inspect_locals(f->harness.b, true)->count, LOCALS);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, flows_teardown)
 
 int main(void)
@@ -116,6 +184,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        TEST(one_address_per_client),
 	        TEST(few_move),
+	        TEST(of_peer),
+	        TEST(last_own),
 	};
 	return cmocka_run_group_tests_name("local addresses", tests, NULL, NULL);
 }

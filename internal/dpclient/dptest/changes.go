@@ -30,12 +30,7 @@ func (c *config) do(change *pb.Change) error {
 	case *pb.Change_DeleteServer:
 		return c.deleteServer(kind.DeleteServer)
 	case *pb.Change_PutLocalAddress:
-		address := kind.PutLocalAddress.GetAddress()
-		if c.vips[string(address)] > 0 || c.servers[string(address)] > 0 {
-			return errors.New("a local address that has another role")
-		}
-		c.locals[string(address)] = true
-		return nil
+		return c.putLocal(kind.PutLocalAddress)
 	case *pb.Change_DeleteLocalAddress:
 		return c.deleteLocal(string(kind.DeleteLocalAddress.GetAddress()))
 	case *pb.Change_PutSnat:
@@ -125,7 +120,7 @@ func (c *config) putSNAT(rule *pb.Snat) error {
 		return errors.New("a rule of snat without a name")
 	}
 	for _, address := range rule.GetPool() {
-		if c.vips[string(address)] > 0 || c.servers[string(address)] > 0 || c.locals[string(address)] {
+		if c.vips[string(address)] > 0 || c.servers[string(address)] > 0 || c.locals[string(address)] != nil {
 			return errors.New("a pool address that has another role")
 		}
 	}
@@ -135,7 +130,7 @@ func (c *config) putSNAT(rule *pb.Snat) error {
 
 func (c *config) putService(service *pb.Service) error {
 	key := service.GetKey()
-	if c.servers[string(key.GetVip())] > 0 || c.locals[string(key.GetVip())] {
+	if c.servers[string(key.GetVip())] > 0 || c.locals[string(key.GetVip())] != nil {
 		return errors.New("a VIP that has another role")
 	}
 	if key.GetPort() > 65535 || key.GetLastPort() > 65535 || len(service.GetName()) > 63 {
@@ -185,7 +180,7 @@ func (c *config) putServer(of *pb.Change_ServerOf) error {
 	if !needsLocal(mode) && len(server.GetAddress()) != len(of.GetService().GetVip()) {
 		return errors.New("a server of another family than its VIP")
 	}
-	if c.vips[string(server.GetAddress())] > 0 || c.locals[string(server.GetAddress())] {
+	if c.vips[string(server.GetAddress())] > 0 || c.locals[string(server.GetAddress())] != nil {
 		return errors.New("a server that has another role")
 	}
 	key := of.GetService()
@@ -223,16 +218,30 @@ func (c *config) deleteServer(of *pb.Change_ServerOf) error {
 	return nil
 }
 
+func (c *config) putLocal(local *pb.LocalAddress) error {
+	address := string(local.GetAddress())
+	if c.vips[address] > 0 || c.servers[address] > 0 {
+		return errors.New("a local address that has another role")
+	}
+	c.locals[address] = proto.CloneOf(local)
+	return c.checkLocals(len(address))
+}
+
 func (c *config) deleteLocal(address string) error {
-	if !c.locals[address] {
+	if c.locals[address] == nil {
 		return errors.New("no such local address to delete")
 	}
 	delete(c.locals, address)
-	if c.hasLocal(len(address)) {
+	return c.checkLocals(len(address))
+}
+
+// checkLocals fails if servers of a family need a local address and there is none of this forwarder's own.
+func (c *config) checkLocals(length int) error {
+	if c.hasLocal(length) {
 		return nil
 	}
 	for _, entry := range c.services {
-		if needsLocal(entry.Service.GetMode()) && slices.ContainsFunc(entry.Servers, func(s *pb.Server) bool { return len(s.GetAddress()) == len(address) }) {
+		if needsLocal(entry.Service.GetMode()) && slices.ContainsFunc(entry.Servers, func(s *pb.Server) bool { return len(s.GetAddress()) == length }) {
 			return errors.New("the last local address of a family in use")
 		}
 	}
@@ -250,8 +259,8 @@ func needsLocal(mode pb.Mode) bool {
 }
 
 func (c *config) hasLocal(length int) bool {
-	for local := range c.locals {
-		if len(local) == length {
+	for address, local := range c.locals {
+		if len(address) == length && !local.GetOfPeer() {
 			return true
 		}
 	}

@@ -70,7 +70,7 @@ type Forwarder struct {
 
 // config is the forwarder's configuration, by the keys' wire bytes.
 type config struct {
-	locals   map[string]bool
+	locals   map[string]*pb.LocalAddress
 	services map[string]*pb.Config_Entry
 	vips     map[string]int // number of services with the address
 	servers  map[string]int // number of servers with the address
@@ -83,7 +83,7 @@ type config struct {
 }
 
 func newConfig() *config {
-	return &config{map[string]bool{}, map[string]*pb.Config_Entry{}, map[string]int{}, map[string]int{},
+	return &config{map[string]*pb.LocalAddress{}, map[string]*pb.Config_Entry{}, map[string]int{}, map[string]int{},
 		map[string]*pb.Snat{}, map[string]*pb.AccessList{}, map[string]*pb.AccessSet{}, "", map[string]*pb.Limit{}, map[string]*pb.Shaping{}}
 }
 

@@ -245,7 +245,7 @@ func (s *session) getConfig(request *pb.GetConfigRequest) *pb.Response {
 	config := &pb.Config{Revision: s.revision}
 	if request.GetCursor() == 0 {
 		for _, local := range slices.Sorted(maps.Keys(s.config.locals)) {
-			config.LocalAddresses = append(config.LocalAddresses, &pb.LocalAddress{Address: []byte(local)})
+			config.LocalAddresses = append(config.LocalAddresses, s.config.locals[local])
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.config.snat)) {
 			config.Snat = append(config.Snat, s.config.snat[name])
