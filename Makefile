@@ -165,7 +165,7 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 	@install -D -v -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/priority $(wildcard examples/priority/*.[ch])
 	@install -D -v -m 644 deploy/steelyard.yaml \
 		$(DESTDIR)$(PREFIX)/share/doc/steelyard/examples/steelyard.yaml
-	@for file in agent-marks.conf steelyard-setup; do \
+	@for file in agent-marks.conf agent-routes.conf steelyard-setup; do \
 		install -D -v -m $$(test -x deploy/$$file && echo 755 || echo 644) deploy/$$file \
 			$(DESTDIR)$(PREFIX)/share/steelyard/$$file; \
 	done
@@ -176,6 +176,7 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 		echo "'deploy/keepalived/$$file' -> '$(DESTDIR)$(PREFIX)/share/steelyard/keepalived/$$file'"; \
 	done
 	@chmod 755 $(DESTDIR)$(PREFIX)/share/steelyard/keepalived/notify
+	@install -D -v -m 644 deploy/bird/steelyard.conf $(DESTDIR)$(PREFIX)/share/steelyard/bird/steelyard.conf
 	@# With DESTDIR, the package's installation does this.
 	@test -n "$(DESTDIR)" || CONFDIR=$(CONFDIR) $(PREFIX)/share/steelyard/steelyard-setup
 	@# Files that the administrator has changed are kept. The example is not installed as the live

@@ -31,6 +31,7 @@ import (
 	"steelyard/internal/metrics"
 	"steelyard/internal/model"
 	"steelyard/internal/reconcile"
+	"steelyard/internal/routes"
 	"steelyard/internal/sampling"
 	"steelyard/internal/setfile"
 	"steelyard/internal/store"
@@ -101,6 +102,7 @@ type Agent struct {
 	shares     *feedback.Loop
 	answers    *answers.Watch
 	metrics    *metricsServer
+	routes     *routes.Manager
 	member     *member.Member // nil: no controllers
 	egress     *egress.Policy
 	requests   inflight.Requests
@@ -172,7 +174,7 @@ func Run(ctx context.Context, options Options) error {
 	a.sampler = sampling.New(sampling.Options{
 		Dial: func(ctx context.Context) (sampling.Forwarder, error) { return a.dial(ctx) }, Log: options.Log, Egress: a.egress,
 	})
-	registry.MustRegister(a.durations, a.behind, a.late, a.undecided, a.sampler, a.sets, a.loads, shareMetrics{a}, answerMetrics{a})
+	registry.MustRegister(a.durations, a.behind, a.late, a.undecided, a.sampler, a.sets, a.loads, shareMetrics{a}, answerMetrics{a}, routeMetrics{a})
 	a.metrics = newMetricsServer(metrics.NewHandler(metrics.Sources{
 		Dial: a.dial, Store: a.store, File: a.file.Status,
 		Forwarder: func() reconcile.Status { status, _ := a.reconciler.Status(); return status },
@@ -202,6 +204,8 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 		Socket: a.options.Forwarder, Started: time.Now(), Sources: a.sampler.Sources, SetFiles: a.sets.Status, Load: a.loads.Reading, Shares: a.shares.State, Silent: a.answers.Silent, Warnings: a.warnings, Log: a.options.Log,
 		CheckFile: a.checkByUser,
 	}
+	a.routes = a.newRoutes(service)
+	service.Routes = a.routes
 	a.metrics.handleHealth(service)                  // before the file sets the address
 	if a.member == nil || exists(a.options.Config) { // otherwise no controller has sent one yet
 		_, _ = a.file.Load() // an invalid file is logged; a corrected one is loaded later
@@ -218,6 +222,7 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 	running.Go(func() { a.loads.follow(ctx) })
 	running.Go(func() { a.shares.Run(ctx) })
 	running.Go(func() { a.answers.Run(ctx) })
+	running.Go(func() { a.routes.Run(ctx) })
 
 	if a.member != nil {
 		service.Managed = "a controller"
@@ -335,7 +340,7 @@ func (a *Agent) use(config *model.Config) uint64 {
 
 // warnings returns warnings of the agent's own parts.
 func (a *Agent) warnings() []string {
-	warnings := slices.Concat(a.metrics.warnings(), a.sampler.Warnings(), a.sets.Warnings(), a.loads.warnings(), a.shares.Warnings())
+	warnings := slices.Concat(a.metrics.warnings(), a.sampler.Warnings(), a.sets.Warnings(), a.loads.warnings(), a.shares.Warnings(), a.routes.Warnings())
 	if a.member != nil {
 		warnings = append(warnings, a.member.Warnings()...)
 	} else if !a.options.Watch && a.file.Changed() {

@@ -16,6 +16,7 @@ import (
 	"steelyard/internal/health"
 	"steelyard/internal/model"
 	"steelyard/internal/stall"
+	"steelyard/internal/store"
 
 	"connectrpc.com/connect"
 )
@@ -57,7 +58,8 @@ func (s *Server) Health(ctx context.Context, thresholds *pb.GetHealthRequest) *p
 	if thresholds.MinServicesPercent != nil {
 		r.minServices = int(*thresholds.MinServicesPercent)
 	}
-	s.judgeForwarder(ctx, r)
+	s.judgeNode(r)
+	s.judgeForwarder(ctx, r, healthPatience)
 	s.judgeConfig(r)
 	s.judgeServices(r)
 	if l := s.Checker.Lateness(); l.HostFault > 0 {
@@ -79,6 +81,7 @@ type report struct {
 	answer                  *pb.GetHealthResponse
 	minServers, minServices int    // percent
 	served                  uint32 // services of the forwarder
+	role                    dpclient.Role
 }
 
 const (
@@ -91,8 +94,8 @@ func (r *report) note(level pb.HealthLevel, format string, arguments ...any) {
 }
 
 // judgeForwarder evaluates the forwarder's own status, over one connection.
-func (s *Server) judgeForwarder(ctx context.Context, r *report) {
-	reading, cancel := stall.WithTimeout(ctx, healthPatience)
+func (s *Server) judgeForwarder(ctx context.Context, r *report, patience time.Duration) {
+	reading, cancel := stall.WithTimeout(ctx, patience)
 	defer cancel()
 	var status *dpclient.Status
 	var ports []*dpclient.Port
@@ -114,7 +117,7 @@ func (s *Server) judgeForwarder(ctx context.Context, r *report) {
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) || err != nil && reading.Err() != nil:
-		r.note(failing, "the forwarder does not answer within %s", healthPatience)
+		r.note(failing, "the forwarder does not answer within %s", patience)
 		return
 	case err != nil:
 		r.note(failing, "the forwarder is not connected: %s", errorText(err))
@@ -135,6 +138,7 @@ func (s *Server) judgeForwarder(ctx context.Context, r *report) {
 		}
 		r.answer.PortsUp++
 	}
+	r.role = peers.GetRole()
 	r.judgePeers(peers)
 	r.answer.Workers = uint32(len(workers))
 	silent := s.silentWorkers(ctx, client, status.GetPid(), workers)
@@ -212,6 +216,28 @@ func (s *Server) judgeConfig(r *report) {
 	}
 }
 
+// judgeNode evaluates the commands about this host.
+func (s *Server) judgeNode(r *report) {
+	if s.Store.IsNodeDrained() {
+		r.note(failing, "this node is drained: `steelyard undrain node` ends that")
+	}
+}
+
+// countHealthy counts the servers of a service that are not drained, and those of them that are up.
+func countHealthy(service *model.Service, states []model.State, drained map[model.ServerRef]store.Drain) (all, up int) {
+	for i, state := range states {
+		server := &service.Servers[i]
+		if _, ordered := drained[model.ServerRef{Service: service.Key, Address: server.Address}]; ordered || server.Drain {
+			continue // it may be down too
+		}
+		all++
+		if state == model.Up {
+			up++
+		}
+	}
+	return all, up
+}
+
 // judgeServices counts healthy servers. It ignores servers that are drained or killed by order: they are no fault.
 func (s *Server) judgeServices(r *report) {
 	running := s.Store.Config()
@@ -224,17 +250,7 @@ func (s *Server) judgeServices(r *report) {
 	for i := range running.Services {
 		service := &running.Services[i]
 		states = s.Store.States(service, states[:0])
-		all, up := 0, 0
-		for j, state := range states {
-			server := &service.Servers[j]
-			if _, ordered := drained[model.ServerRef{Service: service.Key, Address: server.Address}]; ordered || server.Drain {
-				continue // it may be down too
-			}
-			all++
-			if state == model.Up {
-				up++
-			}
-		}
+		all, up := countHealthy(service, states, drained)
 		r.answer.Services++
 		r.answer.Servers += uint32(all)
 		r.answer.ServersHealthy += uint32(up)

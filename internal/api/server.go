@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"steelyard/internal/config"
@@ -25,6 +26,7 @@ import (
 	"steelyard/internal/load"
 	"steelyard/internal/model"
 	"steelyard/internal/reconcile"
+	"steelyard/internal/routes"
 	"steelyard/internal/sampling"
 	"steelyard/internal/setfile"
 	"steelyard/internal/store"
@@ -58,8 +60,13 @@ type Server struct {
 	Warnings func() []string
 	Log      *slog.Logger
 
+	// Routes announces addresses to routers.
+	Routes *routes.Manager
+
 	beats    beats
-	applying sync.Mutex // serializes ApplyConfig, so that a rollback restores the right file
+	lacking  lacking
+	synced   atomic.Bool // the agent has read the forwarder's servers
+	applying sync.Mutex  // serializes ApplyConfig, so that a rollback restores the right file
 }
 
 var _ agentpbconnect.AgentServiceHandler = (*Server)(nil)

@@ -119,7 +119,7 @@ func (a *app) root() *cobra.Command {
 	root.PersistentPreRun = func(c *cobra.Command, _ []string) { a.socketGiven = root.PersistentFlags().Changed("socket") }
 	root.AddCommand(a.controllerCommand(), a.contextCommand(), a.tokenCommand(), a.memberCommand(), a.authorityCommand(), a.projectCommand(), a.nfvCommand(), a.watchCommand(),
 		a.agentCommand(), a.checkCommand(), a.diffCommand(), a.applyCommand(), a.getCommand(), a.healthCommand(),
-		a.describeCommand(), a.drainCommand(), a.killCommand(), a.statsCommand(), a.roleCommand(), a.upgradeCommand(), a.releaseCommand(), a.cleanupCommand(), a.runCommand(), a.stackCommand(), a.hookCommand(), a.versionCommand(),
+		a.describeCommand(), a.drainCommand(), a.undrainCommand(), a.killCommand(), a.statsCommand(), a.roleCommand(), a.upgradeCommand(), a.releaseCommand(), a.cleanupCommand(), a.runCommand(), a.stackCommand(), a.hookCommand(), a.versionCommand(),
 		a.docsCommand())
 	return root
 }

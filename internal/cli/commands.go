@@ -411,14 +411,14 @@ func (a *app) applyCommand() *cobra.Command {
 
 func (a *app) releaseCommand() *cobra.Command {
 	return a.forwarderCommand("release", "Remove the addresses of a stopped forwarder, for another node",
-		"Runs `steelyard-forwarder --release`, which removes the addresses, rules and XDP programs of a stopped forwarder and "+
+		"Runs `steelyard-forwarder --release`, which removes the addresses, rules and XDP programs of a stopped forwarder, and removes the agent's kernel routes. It "+
 			"prints what it removed. With NAT or SNAT the XDP programs stay and drop what servers still send here. The host then no longer answers ARP and neighbour discovery for VIPs and local "+
 			"addresses, so another node can take them over. Sessions and configuration stay for the next start.")
 }
 
 func (a *app) cleanupCommand() *cobra.Command {
 	return a.forwarderCommand("cleanup", "Remove all that a stopped forwarder has left on this host",
-		"Runs `steelyard-forwarder --cleanup`, which removes the XDP programs, links, routes and files of a stopped forwarder and "+
+		"Runs `steelyard-forwarder --cleanup`, which removes the XDP programs, links, routes and files of a stopped forwarder, and removes the agent's kernel routes. It "+
 			"prints what it removed. Its saved sessions are removed, too.")
 }
 
@@ -436,7 +436,7 @@ func (a *app) forwarderCommand(name, short, long string) *cobra.Command {
 			if err := forwarder.Run(); err != nil {
 				return fmt.Errorf("%s --%s: %w", path, name, err)
 			}
-			return nil
+			return a.removeRoutes()
 		},
 	}
 }

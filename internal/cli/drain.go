@@ -29,6 +29,7 @@ func (a *app) drainCommand() *cobra.Command {
 			"restarts the time.",
 		Example: "  steelyard drain 10.1.0.21@web --wait\n  steelyard drain 10.1.0.21 --deadline 10m\n  steelyard drain [fd00::21]:8080 --undo",
 	}
+	command.AddCommand(a.drainNodeCommand())
 	flags := command.Flags()
 	flags.BoolVar(&undo, "undo", false, "end a drain or a kill")
 	flags.BoolVar(&wait, "wait", false, "wait until the last session has ended, and report the number of remaining ones every 10s; --timeout does not apply")

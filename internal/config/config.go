@@ -101,6 +101,7 @@ func (b *builder) build() *model.Config {
 	config.Limits = b.buildLimits()
 	config.Shaping = b.buildShaping()
 	config.SFlow = b.sflow()
+	config.Routes = b.routes()
 	b.checkRoles()
 	return config
 }

@@ -31,6 +31,7 @@ type rawFile struct {
 	tenants      []rawTenant
 	limits       []rawLimit
 	shaping      []rawShaping
+	routes       rawRoutes
 }
 
 type rawDefaults struct {
@@ -430,6 +431,7 @@ var fileFields = []field[rawFile]{
 		doc: "Ports with hierarchical traffic shaping, by tenant, service and class; at most 16 ports. Packets of SNAT and those that the forwarder originates have no tenant."},
 		func(f *rawFile) *[]rawShaping { return &f.shaping },
 		func(at position, path string) rawShaping { return rawShaping{at: at, path: path} }, shapingFields),
+	routesField,
 	nested(fieldDoc{name: "metrics", kind: "mapping", object: metricsObject,
 		doc: "Metrics for Prometheus. Without this section the agent serves none."},
 		func(f *rawFile) *rawMetrics { return &f.metrics }, metricsFields),

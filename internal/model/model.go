@@ -266,5 +266,6 @@ type Config struct {
 	Shaping        []ConfigShaping
 	Metrics        Metrics
 	SFlow          SFlow
+	Routes         Routes
 	Deprecated     []Warning // uses of deprecated keys
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // DescribeSettings describes the differences of two configurations in settings of the agent alone,
-// so that no table shows them: health checks, deadlines of drains, files of access sets, metrics, export.
+// so that no table shows them: health checks, deadlines of drains, files of access sets, metrics, export, routes.
 // Services and servers that only one of them has are described by their tables. before may be nil.
 func DescribeSettings(before, after *Config) []Description {
 	if before == nil {
@@ -19,7 +19,9 @@ func DescribeSettings(before, after *Config) []Description {
 	list = append(list, describeSetFiles(before, after)...)
 	list = appendSetting(list, "next_hops", nextHops(before), nextHops(after))
 	list = appendSetting(list, "metrics", before.Metrics.words(), after.Metrics.words())
-	return appendSetting(list, "export by sFlow", before.SFlow.words(), after.SFlow.words())
+	list = appendSetting(list, "export by sFlow", before.SFlow.words(), after.SFlow.words())
+	list = appendSetting(list, "routes", before.Routes.words(), after.Routes.words())
+	return appendSetting(list, "kernel routes", before.Routes.Kernel.words(), after.Routes.Kernel.words())
 }
 
 // nextHops returns nil if there are none: then local_addresses are.

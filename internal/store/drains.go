@@ -37,6 +37,7 @@ type drainFile struct {
 	name   func(model.ServiceKey) string // name of a service; "": there is none
 	// Changes are not on disk: the file was not written yet, or writing failed.
 	unsaved bool
+	node    bool // this node is drained
 }
 
 // savedState is the file's content.
@@ -46,6 +47,7 @@ type savedState struct {
 	Drained []savedDrain `json:"drained"`
 	// Servers drained by the configuration, with a deadline.
 	Began []savedDrain `json:"began,omitempty"`
+	Node  bool         `json:"node_drained,omitempty"`
 	// Absent: no controller sends orders.
 	Shared *savedShared `json:"shared,omitempty"`
 }
@@ -112,6 +114,7 @@ func openDrains(directory string) (*drainFile, error) {
 	if saved.Version != 1 {
 		return nil, fmt.Errorf("state: %s: version %d is not known to this build: use a newer one", d.path, saved.Version)
 	}
+	d.node = saved.Node
 	for _, drain := range saved.Drained {
 		d.orders[drain.ref()] = drain.order()
 	}
@@ -198,7 +201,7 @@ func (d *drainFile) rename() {
 }
 
 func (d *drainFile) save() error {
-	saved := savedState{Version: 1, Drained: []savedDrain{}}
+	saved := savedState{Version: 1, Drained: []savedDrain{}, Node: d.node}
 	for _, ref := range sorted(d.orders) {
 		saved.Drained = append(saved.Drained, saveDrain(ref, d.orders[ref]))
 	}

@@ -369,6 +369,24 @@ func (s *Store) SetDrain(refs []model.ServerRef, drain *Drain) error {
 	return err
 }
 
+// DrainNode drains this node, or ends that. It reports whether that is a change. It applies even if it cannot be saved.
+func (s *Store) DrainNode(drain bool) (changed bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drains.node == drain {
+		return false, s.unsaved
+	}
+	s.drains.node, s.drains.unsaved = drain, true
+	return true, s.saved(s.drains.save())
+}
+
+// IsNodeDrained reports whether this node is drained.
+func (s *Store) IsNodeDrained() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.drains.node
+}
+
 // saveRetry is the delay before another attempt to save the state.
 const saveRetry = 5 * time.Second
 

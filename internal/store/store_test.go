@@ -269,3 +269,20 @@ func TestBadStateIsReported(t *testing.T) {
 		}
 	}
 }
+
+func TestADrainedNodeSurvivesRestarts(t *testing.T) {
+	directory := t.TempDir()
+	s, _ := open(t, directory)
+	for _, drain := range []bool{true, true, false, false, true} {
+		before := s.IsNodeDrained()
+		if changed, err := s.DrainNode(drain); err != nil || changed != (drain != before) {
+			t.Errorf("drain %v: changed %v, %v", drain, changed, err)
+		}
+		if s.IsNodeDrained() != drain {
+			t.Errorf("drain %v has no effect", drain)
+		}
+		if again, _ := open(t, directory); again.IsNodeDrained() != drain {
+			t.Errorf("drain %v is not saved", drain)
+		}
+	}
+}

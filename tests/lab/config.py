@@ -66,6 +66,7 @@ class Config:
     tenants: list = field(default_factory=list)  # in the file's form
     limits: list = field(default_factory=list)  # likewise
     shaping: list = field(default_factory=list)  # likewise
+    routes: dict = field(default_factory=dict)  # in the file's form
 
     def __getitem__(self, name):
         return next(service for service in self.services if service.name == name)
@@ -94,6 +95,8 @@ class Config:
             value["metrics"] = {"listen": self.metrics}
         if self.export:
             value["export"] = self.export
+        if self.routes:
+            value["routes"] = self.routes
         return "\n".join(yaml_lines(value)) + "\n"
 
 

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	pb "steelyard/internal/gen/agentpb"
+	"steelyard/internal/routes"
+
+	"github.com/spf13/cobra"
+)
+
+// announcementView is an address and whether it is announced, as `-o json` prints it.
+type announcementView struct {
+	Prefix      string `json:"prefix"`
+	Kind        string `json:"kind"` // "vip", "local" or "pool"
+	Announced   bool   `json:"announced"`
+	Reason      string `json:"reason"`        // why it is not announced
+	SinceUnixMs uint64 `json:"since_unix_ms"` // of the last change
+}
+
+const routesLong = "A VIP is announced while one of its services has a healthy server; local and pool addresses while this host serves. REASON says why an " +
+	"address is withdrawn. docs/routes.md has the configuration, also that of BIRD and FRR."
+
+func (a *app) getRoutes(ctx context.Context) error {
+	response, err := call(ctx, a, a.client().ListRoutes, &pb.ListRoutesRequest{})
+	if err != nil {
+		return err
+	}
+	a.warn(response.GetWarnings())
+	views := []announcementView{}
+	for _, route := range response.GetRoutes() {
+		views = append(views, announcementView{route.GetPrefix(), route.GetKind(), route.GetAnnounced(), route.GetReason(), route.GetSinceUnixMs()})
+	}
+	return a.show(views, func() {
+		if len(views) == 0 {
+			fmt.Fprintln(a.out, "No addresses are announced: the configuration has no `routes`.")
+			return
+		}
+		if kernel := response.GetKernel(); kernel != "" {
+			fmt.Fprintf(a.out, "Kernel routes: %s\n", kernel)
+		}
+		t := &table{columns: []column{left("PREFIX"), left("KIND"), left("STATE"), left("SINCE"), left("REASON")}}
+		for _, route := range views {
+			state := cell{"announced", green}
+			if !route.Announced {
+				state = cell{"withdrawn", red}
+			}
+			since := ""
+			if route.SinceUnixMs != 0 {
+				since = brief(time.Since(time.UnixMilli(int64(route.SinceUnixMs))))
+			}
+			t.add(route.Prefix, route.Kind, state, since, route.Reason)
+		}
+		a.print(t)
+	})
+}
+
+// Intervals of a wait for the clients' packets to stop.
+const (
+	quietPoll = 200 * time.Millisecond
+	quietTime = 2 * time.Second
+)
+
+func (a *app) drainNodeCommand() *cobra.Command {
+	var undo, wait bool
+	command := &cobra.Command{
+		Use: "node", Short: "Withdraw this node's routes, so that its flows move to other nodes before it stops", Args: args(0, 0),
+		Long: "The agent withdraws all routes, and `steelyard health` is failing, so that VRRP moves the addresses, too. The forwarder still serves what reaches it. " +
+			"Stop it when no client's packets arrive: --wait returns then. The drain survives restarts of the agent, until `steelyard undrain node`.",
+		Example: "  steelyard drain node --wait && systemctl stop steelyard-forwarder\n  steelyard undrain node",
+	}
+	flags := command.Flags()
+	flags.BoolVar(&undo, "undo", false, "end the drain")
+	flags.BoolVar(&wait, "wait", false, "wait until no packets of clients have arrived for 2s, and report every 10s; --timeout does not apply")
+	command.MarkFlagsMutuallyExclusive("undo", "wait")
+	command.RunE = func(c *cobra.Command, _ []string) error {
+		if err := a.drainNode(c.Context(), !undo); err != nil || !wait {
+			return err
+		}
+		err := a.awaitQuiet(c.Context())
+		if err != nil && c.Context().Err() != nil {
+			return &interruptMessage{"interrupted; the drain continues without this command: `steelyard undrain node` ends it"}
+		}
+		return err
+	}
+	return command
+}
+
+func (a *app) undrainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "undrain SERVER[@SERVICE]|node", Short: "End a drain of a server or of this node", Args: args(1, 1),
+		Long:    serverArgument + "It is the same as `steelyard drain … --undo`.",
+		Example: "  steelyard undrain 10.1.0.21@web\n  steelyard undrain node",
+		RunE: func(c *cobra.Command, words []string) error {
+			if words[0] == "node" {
+				return a.drainNode(c.Context(), false)
+			}
+			return a.setDrain(c.Context(), words[0], &pb.SetDrainRequest{}, "no longer drained", "was not drained", false)
+		},
+	}
+}
+
+func (a *app) drainNode(ctx context.Context, drain bool) error {
+	response, err := call(ctx, a, a.client().DrainNode, &pb.DrainNodeRequest{Drain: drain})
+	if err != nil {
+		return err
+	}
+	a.warn(response.GetWarnings())
+	text := map[[2]bool]string{{true, false}: "draining, its routes are withdrawn", {true, true}: "already drained",
+		{false, false}: "no longer drained", {false, true}: "was not drained"}[[2]bool{drain, response.GetUnchanged()}]
+	fmt.Fprintf(a.out, "node: %s\n", text)
+	return nil
+}
+
+// awaitQuiet waits until no packets of clients arrive.
+func (a *app) awaitQuiet(ctx context.Context) error {
+	ticker := time.NewTicker(quietPoll)
+	defer ticker.Stop()
+	before, start := uint64(0), time.Now()
+	quiet, reported := start, start
+	for {
+		views, _, err := a.listServices(ctx, "")
+		if err != nil {
+			return err
+		}
+		packets := uint64(0)
+		for _, view := range views {
+			if view.Traffic != nil {
+				packets += view.Traffic.PacketsIn
+			}
+		}
+		if packets != before {
+			before, quiet = packets, time.Now()
+		}
+		if time.Since(quiet) >= quietTime {
+			fmt.Fprintln(a.out, "node: drained")
+			return nil
+		}
+		if time.Since(reported) >= drainReport {
+			reported = time.Now()
+			fmt.Fprintln(a.err, "steelyard: waiting: clients still send packets to this node")
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// removeRoutes removes the routes that an agent has left in the kernel, and prints them.
+func (a *app) removeRoutes() error {
+	prefixes, err := routes.Remove()
+	for _, prefix := range prefixes {
+		fmt.Fprintf(a.out, "route %s\n", prefix)
+	}
+	return err
+}

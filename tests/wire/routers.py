@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Debian's BIRD on nodes, with the shipped filters; BIRD and FRR as routers that spread flows over
+the nodes."""
+
+import ipaddress
+import json
+import re
+import shutil
+
+from tests.lab.lab import ROOT
+from tests.lab.topology import FRONT, v4, v6
+
+ROUTER = 2  # its number on the front network
+
+BIRD_ROUTER = """
+log stderr all;
+router id {id};
+protocol device {{ }}
+protocol kernel {{ merge paths on; ipv4 {{ import none; export all; }}; }}
+protocol kernel {{ merge paths on; ipv6 {{ import none; export all; }}; }}
+template bgp node {{
+    local as 65000;
+    hold time 9;
+    connect retry time 1;
+    connect delay time 1;
+    error wait time 1, 2;
+    {password}
+}}
+{neighbours}
+"""
+BIRD_NEIGHBOUR = """
+protocol bgp n{number}_{family} from node {{
+    neighbor {address} as 65001;
+    ipv{family} {{ import all; export none; }};
+}}
+"""
+FRR_ROUTER = """
+route-map nothing deny 10
+exit
+route-map in permit 10
+ set ipv6 next-hop prefer-global
+exit
+router bgp 65000
+ bgp router-id {id}
+ no bgp ebgp-requires-policy
+ no bgp default ipv4-unicast
+ timers bgp 3 9
+{neighbours}
+exit
+"""
+FRR_NEIGHBOUR = """ neighbor {address} remote-as 65001
+ neighbor {address} timers connect 1
+{password}
+ address-family ipv{family} unicast
+  neighbor {address} activate
+  neighbor {address} route-map in in
+  neighbor {address} route-map nothing out
+  maximum-paths 8
+ exit-address-family
+"""
+
+
+def replace_all(text, changes):
+    for shipped, here in changes.items():
+        assert shipped in text, shipped
+        text = text.replace(shipped, str(here))
+    return text
+
+
+class Daemon:
+    """BIRD or FRR on a host, with a configuration."""
+
+    def __init__(self, lab, host, kind):
+        self.lab, self.host, self.kind = lab, host, kind
+        self.dir = lab.dir / f"{kind}-{host}"
+        self.dir.mkdir(exist_ok=True)
+
+    def start(self, text):
+        file = self.dir / "conf"
+        file.write_text(text)
+        if self.kind == "bird":
+            argv = ["bird", "-f", "-c", file, "-s", self.dir / "ctl", "-P", self.dir / "pid"]
+            self.lab.start(self.host, f"bird-{self.host}", argv)
+            return self
+        shutil.chown(self.dir, "frr", "frr")  # FRR runs as no other user
+        for name in ("zebra", "bgpd"):
+            argv = [f"/usr/lib/frr/{name}", "-f", file]
+            argv += ["-i", self.dir / f"{name}.pid", "--vty_socket", self.dir]
+            argv += ["-z", self.dir / "zserv", "--log", "stdout"]
+            self.lab.start(self.host, f"{name}-{self.host}", argv)
+        return self
+
+
+def start_node_bird(lab, host, number):
+    """Starts a node's BIRD, with the shipped configuration."""
+    text = (ROOT / "deploy/bird/steelyard.conf").read_text()
+    changes = {
+        "log syslog all": "log stderr all",
+        "10.0.0.254": v4(FRONT, ROUTER),
+        "fd00::254": v6(FRONT, ROUTER),
+        "10.0.0.1": v4(FRONT, number),
+    }
+    return Daemon(lab, host, "bird").start(replace_all(text, changes))
+
+
+class Router(Daemon):
+    """The host `router`, with a session to each node and family."""
+
+    def __init__(self, lab, kind, numbers, password=""):
+        super().__init__(lab, "router", kind)
+        self.ns = lab["router"].ns
+        # By ports too: clients are few.
+        self.ns.sysctl("ipv4.fib_multipath_hash_policy", 1)
+        self.ns.sysctl("ipv6.fib_multipath_hash_policy", 1)
+        neighbours = ""
+        for number in numbers:
+            for family, address in ((4, v4(FRONT, number)), (6, v6(FRONT, number))):
+                word = BIRD_NEIGHBOUR if kind == "bird" else FRR_NEIGHBOUR
+                said = f" neighbor {address} password {password}" if password else " !"
+                neighbours += word.format(
+                    number=number, family=family, address=address, password=said
+                )
+        text = BIRD_ROUTER if kind == "bird" else FRR_ROUTER
+        said = f'password "{password}";' if password else ""
+        self.start(text.format(id=v4(FRONT, ROUTER), neighbours=neighbours, password=said))
+
+    def next_hops(self, address):
+        """Returns the next hops of the kernel's route to an address, as the numbers of nodes."""
+        family = ipaddress.ip_address(address).version
+        argv = ["ip", f"-{family}", "-j", "route", "show", "exact", address]
+        shown = json.loads(self.ns.run(argv))
+        hops = set()
+        for route in shown:
+            for one in [*route.get("nexthops", ()), route]:
+                via = one.get("gateway") or one.get("via", {}).get("host")
+                if via:
+                    hops.add(int(re.split(r"[.:]", via)[-1], 16))
+        return hops
