@@ -73,7 +73,7 @@ build: build/dev/build.ninja ## build the programs into build/bin
 	@scripts/generate-go
 	@scripts/generate-python
 	@# Without the C library, which would load further libraries to look up names and groups.
-	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/steelyard ./tests/traffic ./bench/fleet ./examples/nfv-manager
+	@CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/steelyard ./tests/commands ./tests/traffic ./bench/fleet ./examples/nfv-manager
 
 asan: build build/asan/build.ninja ## build with AddressSanitizer and UBSan into build/asan
 	@$(SCRATCH) ninja -C build/asan -j $(JOBS) --quiet

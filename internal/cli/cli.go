@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -50,6 +51,7 @@ type app struct {
 	forwarder, project string // at a controller
 	output             string // "table" or "json"
 	color              bool
+	connections        []*http.Transport // of reach()
 }
 
 // Run executes a command line and returns the exit code.
@@ -60,6 +62,7 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	defer a.closeConnections()
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(in)
@@ -89,6 +92,13 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 		return exit.code
 	}
 	return exitFailure
+}
+
+// closeConnections closes what a command has left open: the process may run others (tests/commands).
+func (a *app) closeConnections() {
+	for _, one := range a.connections {
+		one.CloseIdleConnections()
+	}
 }
 
 // exitError is an error with its own exit code.

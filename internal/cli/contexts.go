@@ -117,6 +117,7 @@ func (a *app) chosen() (*userContext, string, string, error) {
 // reach returns the HTTP client and base URL: for the context's controllers, or for a socket of this host.
 func (a *app) reach(sockets ...string) (*http.Client, string) {
 	transport := &http.Transport{}
+	a.connections = append(a.connections, transport)
 	headers := map[string]string{controller.ForwarderHeader: a.forwarder, controller.ProjectHeader: a.project}
 	client := &http.Client{Transport: headed{transport, headers}}
 	one, name, path, err := a.chosen()

@@ -7,8 +7,8 @@ import signal
 from types import SimpleNamespace
 
 from tests.lab import clocks, reap
+from tests.lab.commands import run_steelyard
 from tests.lab.lab import ROOT
-from tests.lab.process import run
 from tests.lab.steelyard import STEELYARD, Steelyard
 from tests.lab.topology import BACK, FRONT, v4, v6
 from tests.lab.wait import DEADLINE_S, wait_until
@@ -37,7 +37,7 @@ class Controllers:
             host.ns.ip(f"link set eth0 address 02:00:00:00:74:{number}")
         self.key = self.dir / "key"
         if count > 1:
-            self.key.write_text(run([STEELYARD, "controller", "new-key"]))
+            self.key.write_text(run_steelyard("controller", "new-key"))
             self.key.chmod(0o600)
 
     @property
@@ -112,7 +112,7 @@ class Controllers:
     def cli(self, *words, at=None, **options):
         """Runs a command at the socket of controller `at`, or of the first one of awake()."""
         socket = self.socket(at or self.awake()[0])
-        return run([STEELYARD, "--timeout", "20s", "--socket", socket, *words], **options)
+        return run_steelyard("--timeout", "20s", "--socket", socket, *words, **options)
 
     def get(self, *words, **options):
         return json.loads(self.cli(*words, "-o", "json", **options))

@@ -7,8 +7,7 @@ import os
 import signal
 
 from tests.lab import wait_until
-from tests.lab.process import run
-from tests.lab.steelyard import STEELYARD
+from tests.lab.commands import run_steelyard
 
 
 def stack_name(test):
@@ -19,7 +18,7 @@ def stack_name(test):
 def hook(stack, *words, check=True):
     """Runs `steelyard hook` for a stack of this name; returns its output, also of errors. Retries
     while a busy machine delays the stack beyond the command's timeout."""
-    done = run([STEELYARD, "hook", *words, "--stack", stack], check=check)
+    done = run_steelyard("hook", *words, "--stack", stack, check=check)
     text = done if isinstance(done, str) else done.stdout + done.stderr
     if check and "when their threads next wait" in text:
         wait_until(lambda: not is_silent(stack), f"the stacks of {stack} have obeyed")

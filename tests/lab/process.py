@@ -32,11 +32,14 @@ def run(argv, check=True, deadline_s=DEADLINE_S, stdin=None, env=None):
         check=False,
         env={**os.environ, **env} if env else None,
     )
-    if not check:
-        return done
+    return checked(done) if check else done
+
+
+def checked(done):
+    """Returns the standard output of a CompletedProcess; raises CommandFailed if it failed."""
     if done.returncode:
         raise CommandFailed(
-            f"{' '.join(argv)}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
+            f"{' '.join(done.args)}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
         )
     return done.stdout
 

@@ -4,13 +4,12 @@
 import contextlib
 import json
 
-from tests.lab.process import run
-from tests.lab.steelyard import STEELYARD
+from tests.lab.commands import run_steelyard
 
 
 def _told(*words):
     """Returns the output of `steelyard stack` as JSON."""
-    return json.loads(run([STEELYARD, "stack", *words, "-o", "json"]))
+    return json.loads(run_steelyard("stack", *words, "-o", "json"))
 
 
 def listed(name):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.lab import api, pages, reap
+from tests.lab.commands import run_steelyard
 from tests.lab.config import Config, Server, Service
 from tests.lab.lab import ROOT
 from tests.lab.process import CommandFailed, run
@@ -281,7 +282,7 @@ class Steelyard:
     def cli(self, *words, **options):
         if words[0] == "apply":
             self.applied = None
-        return run([STEELYARD, "--socket", self.agent_socket, *words], **options)
+        return run_steelyard("--socket", self.agent_socket, *words, **options)
 
     def get(self, what, *words):
         return json.loads(self.cli("get", what, *words, "-o", "json"))

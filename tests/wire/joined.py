@@ -6,8 +6,6 @@ import json
 import pytest
 
 from tests.lab.controllers import Controllers
-from tests.lab.process import run
-from tests.lab.steelyard import STEELYARD
 from tests.lab.wait import DEADLINE_S, wait_until
 
 
@@ -67,7 +65,7 @@ class Joined:
     def weights(self):
         """Returns web4's weights as the agent has them; empty while it has no configuration."""
         words = ["get", "servers", "--service", "web4", "-o", "json"]
-        done = run([STEELYARD, "--socket", self.steelyard.agent_socket, *words], check=False)
+        done = self.steelyard.cli(*words, check=False)
         return {one["weight"] for one in json.loads(done.stdout)} if not done.returncode else set()
 
     def record(self):

@@ -9,16 +9,10 @@ import pytest
 from tests.lab import Lab, wait_until
 from tests.lab.clients import finish_wrk, http_get, start_wrk
 from tests.lab.controllers import Controllers, Member
-from tests.lab.process import run
 from tests.lab.servers import start_nginx
-from tests.lab.steelyard import SERVER_WEB, STEELYARD, VIP, WEB
+from tests.lab.steelyard import SERVER_WEB, VIP, WEB
 
 MOVING = "10.66.0.80"
-
-
-def own(steelyard, *words):
-    """Runs a command at the agent's own socket."""
-    return run([STEELYARD, "--socket", steelyard.agent_socket, *words])
 
 
 @pytest.mark.workers(1)  # none of it is a worker's
@@ -32,7 +26,7 @@ def test_replaced_host_keeps_drains(stage, joined):
     steelyard.wait_all_up()
     first, second, *others = stage.nginx
     joined.controllers.cli("drain", f"{stage.lab[first].v4}@web4")
-    own(steelyard, "drain", f"{stage.lab[second].v4}@web4")
+    steelyard.cli("drain", f"{stage.lab[second].v4}@web4")
     wait_until(
         lambda: "at its own socket" in joined.controllers.cli("get", "audit"), "c1 has heard of it"
     )

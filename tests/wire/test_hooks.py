@@ -18,6 +18,7 @@ from scapy.layers.l2 import Ether
 
 from tests.lab import wait_until
 from tests.lab.clients import connect
+from tests.lab.commands import run_steelyard
 from tests.lab.hooks import hook, hook_list, packets_received, stack_name, stopped
 from tests.lab.lab import ROOT, Lab
 from tests.lab.process import run
@@ -464,7 +465,7 @@ def test_socket_belongs_to_root_and_ends_with_the_program(stack):
         [*map(str, unprivileged), "--stack", name], capture_output=True, text=True, check=False
     )
     assert "permission denied" in done.stderr
-    assert name in run([STEELYARD, "hook", "list"])
+    assert name in run_steelyard("hook", "list")
     os.kill(pid, signal.SIGTERM)
     wait_until(lambda: not path.exists(), "its socket is gone")
     assert "no stack" in hook(name, "list", check=False)

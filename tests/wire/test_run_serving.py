@@ -15,11 +15,10 @@ import pytest
 
 from tests.lab import wait_until
 from tests.lab.clients import connect, receive_exactly
+from tests.lab.commands import run_steelyard
 from tests.lab.hooks import stack_name, state_of
-from tests.lab.process import run
 from tests.lab.run import PORT, Puppet, kernel_connections, run_command, start_run
 from tests.lab.stacks import connections, listed
-from tests.lab.steelyard import STEELYARD
 from tests.wire.running import V4, V6, families, on_stack, sanitized, start
 
 SAY = """
@@ -46,7 +45,7 @@ def script(lab, name, text):
 
 
 def warnings(name):
-    return run([STEELYARD, "stack", "list", "--stack", name], check=False).stderr
+    return run_steelyard("stack", "list", "--stack", name, check=False).stderr
 
 
 def echoed(one, text):

@@ -13,11 +13,10 @@ from scapy.layers.l2 import Ether
 
 from tests.lab import wait_until
 from tests.lab.clients import connect, http_get
+from tests.lab.commands import run_steelyard
 from tests.lab.hooks import stack_name, stopped
-from tests.lab.process import run
 from tests.lab.run import nginx_text, run_command
 from tests.lab.stacks import connections, listed, unfinished_checksums
-from tests.lab.steelyard import STEELYARD
 from tests.wire.running import (
     LIGHTTPD,
     V4,
@@ -80,7 +79,7 @@ def test_list_shows_connections_and_counters(stack):
     assert {one["local"] for one in listeners} == {"0.0.0.0:8002", "[::]:8002"}
     wait_until(lambda: not connections(name, "established"), "all have closed")
     series = rf'steelyard_stack_accepted_total{{number="\d+",stack="{name}"}} (\d+)'
-    accepted = re.findall(series, run([STEELYARD, "stack", "metrics"]))
+    accepted = re.findall(series, run_steelyard("stack", "metrics"))
     assert len(accepted) == 2 and sum(map(int, accepted)) == 8
 
 
@@ -102,7 +101,7 @@ def test_full_ring_is_counted(stack):
         for sport in range(6000, 6600):
             capture.send(ether / ip / TCP(sport=sport, dport=8001, flags="A", seq=1, ack=1))
     wait_until(lambda: listed(name)["missed"] >= 600 - 2 * 256, "what was missed is counted")
-    told = run([STEELYARD, "stack", "list", "--stack", name], check=False)
+    told = run_steelyard("stack", "list", "--stack", name, check=False)
     assert "a larger ring" in told.stderr and http_get(stack["client"], V4, 8001, "/index.html")
 
 
@@ -115,13 +114,13 @@ def test_unequal_workers_and_processes_are_reported(stack, processes):
     stack.start("forwarder", name, argv)
     said = {1: "1 of 2 workers", 2: "1 more of its processes wait for a queue"}[processes]
     told = ["stack", "list", "--stack", name]
-    wait_until(lambda: said in run([STEELYARD, *told], check=False).stderr, "the list warns")
+    wait_until(lambda: said in run_steelyard(*told, check=False).stderr, "the list warns")
 
 
 def killed():
     """Returns the processes that `steelyard stack list` reports as without `steelyard run`, of all
     tests."""
-    warnings = run([STEELYARD, "stack", "list"], check=False).stderr
+    warnings = run_steelyard("stack", "list", check=False).stderr
     return re.findall(r"\d+", "".join(re.findall("was killed.*remedy: kill ([0-9 ]*)", warnings)))
 
 
