@@ -10,14 +10,13 @@ import socket
 import statistics
 import struct
 import sys
-import threading
 import time
 
 from tests.demo.perform import perform
 from tests.demo.show import Show, say
 from tests.lab import Server, Service, wait_until
 from tests.lab.mode_table import ROWS, ModeHosts, config
-from tests.lab.readiness import ready_until
+from tests.lab.readiness import Reader
 from tests.lab.steelyard import (
     FORWARDER_NICE,
     SERVER_DNS,
@@ -77,29 +76,25 @@ class Watch:
             self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self.socket.bind((f"{host}-front", 3))
-        self.stopped = threading.Event()
-        self.thread = threading.Thread(target=self._collect, daemon=True)
 
-    def _collect(self):
-        for _ in ready_until(self.stopped, [self.socket]):
-            frame, extra, _, address = self.socket.recvmsg(128, 64)
-            if address[2] == PACKET_OUTGOING:
-                continue
-            ((_, _, stamp),) = extra
-            seconds, ns = struct.unpack("qq", stamp)
-            number, port = protocol(frame)
-            if number == VRRP:
-                self.advert = self.advert or seconds + ns / 1e9
-            elif number in (TCP, *TUNNELS) or (number == UDP and port != SYNC_PORT):
-                self.packet = self.packet or seconds + ns / 1e9
+    def _note(self, one):
+        frame, extra, _, address = one.recvmsg(128, 64)
+        if address[2] == PACKET_OUTGOING:
+            return
+        ((_, _, stamp),) = extra
+        seconds, ns = struct.unpack("qq", stamp)
+        number, port = protocol(frame)
+        if number == VRRP:
+            self.advert = self.advert or seconds + ns / 1e9
+        elif number in (TCP, *TUNNELS) or (number == UDP and port != SYNC_PORT):
+            self.packet = self.packet or seconds + ns / 1e9
 
     def __enter__(self):
-        self.thread.start()
+        self.reader = Reader([self.socket], self._note)
         return self
 
     def __exit__(self, *_):
-        self.stopped.set()
-        self.thread.join()
+        self.reader.close()
         self.socket.close()
 
 

@@ -3,13 +3,12 @@
 
 import contextlib
 import socket
-import threading
 
 # Imported so that scapy dissects frames beyond Ethernet.
 import scapy.layers.inet6  # noqa: F401
 from scapy.layers.l2 import Ether
 
-from tests.lab.readiness import ready_until
+from tests.lab.readiness import Reader
 from tests.lab.wait import DEADLINE_S, wait_until
 
 ETH_P_ALL = 3
@@ -26,15 +25,12 @@ class Capture:
         self.socket.bind((interface, ETH_P_ALL))
         self.interface = interface
         self.frames = []
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._collect, daemon=True)
-        self._thread.start()
+        self._reader = Reader([self.socket], self._collect)
 
-    def _collect(self):
-        for _ in ready_until(self._stopped, [self.socket]):
-            with contextlib.suppress(OSError):
-                data, address = self.socket.recvfrom(65535, socket.MSG_DONTWAIT)
-                self.frames.append((address[2] == PACKET_OUTGOING, data))
+    def _collect(self, one):
+        with contextlib.suppress(OSError):
+            data, address = one.recvfrom(65535, socket.MSG_DONTWAIT)
+            self.frames.append((address[2] == PACKET_OUTGOING, data))
 
     def packets(self, match=lambda packet: True, outgoing=None):
         """Returns dissected frames that match. outgoing=True: only this host's frames; False: the
@@ -56,6 +52,5 @@ class Capture:
         self.socket.send(bytes(packet))
 
     def close(self):
-        self._stopped.set()
-        self._thread.join()
+        self._reader.close()
         self.socket.close()

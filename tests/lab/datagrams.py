@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Senders of datagrams at a rate, and receivers that count them."""
 
+import contextlib
 import socket
 import struct
 import threading
 import time
 from collections import Counter
 
-from tests.lab.readiness import ready_until
+from tests.lab.readiness import Reader
 from tests.lab.servers import wait_listening
 
 SO_RCVBUFFORCE = 33  # socket(7)
@@ -26,25 +27,19 @@ class Receiver:
             self.socket.setsockopt(*option)
         self.socket.bind((host.address(family), port))
         wait_listening(host.ns, port, "udp")
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._receive, daemon=True)
-        self._thread.start()
+        self._reader = Reader([self.socket], self._receive)
 
     def note(self, data, ancillary):
         """Records one datagram: its content, and the kernel's ancillary data."""
         raise NotImplementedError
 
-    def _receive(self):
-        for _ in ready_until(self._stopped, [self.socket]):
-            try:
-                data, ancillary, _, _ = self.socket.recvmsg(65535, 64, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                continue  # its checksum was invalid
+    def _receive(self, one):
+        with contextlib.suppress(BlockingIOError):  # its checksum was invalid
+            data, ancillary, _, _ = one.recvmsg(65535, 64, socket.MSG_DONTWAIT)
             self.note(data, ancillary)
 
     def close(self):
-        self._stopped.set()
-        self._thread.join()
+        self._reader.close()
         self.socket.close()
 
     def __enter__(self):

@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 
-from tests.lab.readiness import ready_until
+from tests.lab.readiness import Reader
 from tests.lab.wait import wait_until
 
 TCP_LISTEN = 10  # a state
@@ -197,21 +197,17 @@ class DatagramEcho:
         self.socket = host.ns.socket(kind, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         self.socket.bind((address or host.address(family), port))
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._echo, daemon=True)
-        self._thread.start()
+        self._reader = Reader([self.socket], self._echo)
 
-    def _echo(self):
-        for _ in ready_until(self._stop, [self.socket]):
-            # the client has closed, or the path's MTU is smaller
-            with contextlib.suppress(OSError):
-                data, peer = self.socket.recvfrom(65535, socket.MSG_DONTWAIT)
-                self.socket.sendto(self.answer(data), peer)
+    def _echo(self, one):
+        # the client has closed, or the path's MTU is smaller
+        with contextlib.suppress(OSError):
+            data, peer = one.recvfrom(65535, socket.MSG_DONTWAIT)
+            one.sendto(self.answer(data), peer)
 
     def answer(self, data):
         return data
 
     def close(self):
-        self._stop.set()
-        self._thread.join()
+        self._reader.close()
         self.socket.close()

@@ -8,9 +8,8 @@ import fcntl
 import os
 import socket
 import struct
-import threading
 
-from tests.lab.readiness import ready_until
+from tests.lab.readiness import Reader
 
 IPV4, IPV6 = 4, 41  # the inner protocol number
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
@@ -32,22 +31,18 @@ class TunnelEnd:
                 end = host.ns.socket(family, socket.SOCK_RAW, protocol)
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
                 self.ends[end] = outer, inner
-        self.stopped = threading.Event()
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
+        self.reader = Reader(self.ends, self._carry)
 
-    def _run(self):
-        for end in ready_until(self.stopped, list(self.ends)):
-            packet = end.recv(65536)
-            # An IPv4 raw socket also receives the header.
-            start = (packet[0] & 15) * 4 if self.ends[end][0] == 4 else 0
-            with contextlib.suppress(OSError):  # no IP packet: damaged on the path
-                os.write(self.tun, packet[start:])
-            self.carried[self.ends[end]] += 1
+    def _carry(self, end):
+        packet = end.recv(65536)
+        # An IPv4 raw socket also receives the header.
+        start = (packet[0] & 15) * 4 if self.ends[end][0] == 4 else 0
+        with contextlib.suppress(OSError):  # no IP packet: damaged on the path
+            os.write(self.tun, packet[start:])
+        self.carried[self.ends[end]] += 1
 
     def close(self):
-        self.stopped.set()
-        self.thread.join()
+        self.reader.close()
         for end in self.ends:
             end.close()
         os.close(self.tun)
