@@ -148,12 +148,22 @@ class Lab:
     def servers(self):
         return self.network.server_hosts()
 
-    def counters(self):
-        """Returns protocol counters of every host: {"client": {"TcpInCsumErrors": 0, …}, …}."""
+    def counters(self, part=""):
+        """Returns protocol counters of every host: {"client": {"TcpInCsumErrors": 0, …}, …}; see
+        Namespace.counters()."""
         return {
-            name: host.ns.counters()
+            name: host.ns.counters(part)
             for name, host in self.network.hosts.items()
             if name != "switch"
+        }
+
+    def checksum_errors(self):
+        """Returns counts of checksums that failed verification: {"client TcpInCsumErrors": 3}."""
+        return {
+            f"{host} {name}": count
+            for host, counters in self.counters("Csum").items()
+            for name, count in counters.items()
+            if count
         }
 
 

@@ -197,4 +197,4 @@ def test_thousand_changes_fail_no_request(request):
         assert not {str(row): result for row, result in results.items() if result.failed}
         assert not [failure for load in questions for failure in load.failures]
         assert not stage.steelyard.drops()
-        assert not stage.checksum_errors()
+        assert not stage.lab.checksum_errors()
