@@ -199,10 +199,14 @@ class Namespace:
             return socket.socket(family, kind, protocol)
 
     def sysctl(self, name, value, missing_ok=False):
+        """Sets a variable below `net`; returns its previous value."""
         path = Path("/proc/sys/net", *name.split("."))
         with self.entered():
-            if path.exists() or not missing_ok:
-                path.write_text(f"{value}\n")
+            if missing_ok and not path.exists():
+                return None
+            before = path.read_text().strip()
+            path.write_text(f"{value}\n")
+        return before
 
     def finish_checksums(self, interface):
         """Like `ethtool -K INTERFACE tx off`: checksums are complete when frames leave."""

@@ -12,9 +12,9 @@ from tests.lab.wait import wait_until
 from tests.wire.stage import ECHO
 
 families = pytest.mark.parametrize("family", (4, 6), ids=("v4", "v6"))
-# Bytes per second: a client reads received bytes before it sees the reset. Bytes: enough for
-# minutes.
-SLOW, SIZE = "300k", 100_000_000
+# Bytes per second, and bytes: enough for minutes. A client reads received bytes before it sees the
+# reset: the buffer is small.
+SLOW, SIZE, BUFFER = "300k", 100_000_000, 128 << 10
 RESET = 56  # curl's exit status: failure in receiving network data
 METRICS = "127.0.0.1:9275"
 
@@ -81,7 +81,9 @@ def downloads(stage):
     for name in stage.nginx:
         with open(stage.lab.dir / f"nginx-{name}" / "files" / "slow", "wb") as file:
             file.truncate(SIZE)
-    begun = []
+    begun, limits = [], {}
+    for host in ("client", "far"):
+        limits[host] = stage.lab[host].ns.sysctl("ipv4.tcp_rmem", f"4096 {BUFFER} {BUFFER}")
 
     def begin(host, family):
         begun.append(Download(stage, host, family))
@@ -90,6 +92,8 @@ def downloads(stage):
     yield begin
     for one in begun:
         one.close()
+    for host, limit in limits.items():
+        stage.lab[host].ns.sysctl("ipv4.tcp_rmem", limit)
 
 
 # tx-full: downloads run at the machine's full speed.
