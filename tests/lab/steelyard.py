@@ -29,6 +29,9 @@ SANITIZED = {
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
 }
 FAST_CHECKS = {"interval": "500ms", "timeout": "500ms", "rise": 2, "fall": 4}
+# Of stages where most tests do not stop a server: fast checks would cost more processor time than
+# the rest of an idle stage.
+CHECKS = {"interval": "2s", "timeout": "2s", "rise": 1, "fall": 2}
 
 FORWARDER_NICE, AGENT_NICE = -10, -5  # as deploy/ has them
 
@@ -43,8 +46,8 @@ def local_addresses(net, count=2):
 def web_and_dns(network, checked=True, scheduler="wrr"):
     """The services of most tests: web4 and web6 by TCP, dns4 and dns6 by UDP, on all servers."""
     health = {
-        "tcp": {"type": "http", "path": "/healthz"} | FAST_CHECKS if checked else {"type": "none"},
-        "udp": {"type": "tcp", "port": SERVER_DNS} | FAST_CHECKS if checked else {"type": "none"},
+        "tcp": {"type": "http", "path": "/healthz"} | CHECKS if checked else {"type": "none"},
+        "udp": {"type": "tcp", "port": SERVER_DNS} | CHECKS if checked else {"type": "none"},
     }
     config = Config(local_addresses(network.back_net))
     for family in (4, 6):

@@ -46,6 +46,9 @@ def pytest_collection_modifyitems(config, items):
     left_out = [item for item in items if not is_wanted(item)]
     items[:] = filter(is_wanted, items)
     config.hook.pytest_deselected(items=left_out)
+    # The shared stage remains until the end, and costs processor time: other files come first.
+    shared = {item.path for item in items if "shared_stage" in item.fixturenames}
+    items.sort(key=lambda item: item.path in shared)
 
 
 @pytest.fixture(scope="session", params=(1, 2), ids=("1-worker", "2-workers"))
