@@ -21,6 +21,7 @@ local threads = {{}}
 function setup(thread) table.insert(threads, thread) end
 function init(args) answered = 0; served = {{}} end
 request = function() return wrk.format("GET", "{path}", {{ {headers} }}) end
+{pause}
 function response(status, headers, body)
    local who = status == 200 and body:gsub("%s+$", "") or "status " .. status
    served[who] = (served[who] or 0) + 1
@@ -63,13 +64,24 @@ class Load:
 
 
 def start_wrk(
-    lab, url, requests, connections=16, keep_alive=True, host="client", seconds=300, timeout_s=60
+    lab,
+    url,
+    requests,
+    connections=16,
+    keep_alive=True,
+    host="client",
+    seconds=300,
+    timeout_s=60,
+    pause_ms=0,
 ):
     """Starts wrk with one thread, for a number of requests (0: unlimited) or seconds. Answers after
-    the timeout are errors. finish_wrk() waits for its result."""
+    the timeout are errors. A connection pauses before each request: without that, load beside long
+    events costs a core. finish_wrk() waits for its result."""
     script = lab.dir / f"wrk-{len(lab.processes)}.lua"
     headers = "" if keep_alive else '["Connection"] = "close"'
-    script.write_text(WRK_SCRIPT.format(path="/", headers=headers, requests=requests))
+    pause = f"function delay() return {pause_ms} end" if pause_ms else ""
+    text = WRK_SCRIPT.format(path="/", headers=headers, requests=requests, pause=pause)
+    script.write_text(text)
     argv = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", f"{timeout_s}s"]
     argv += ["-s", script, url]
     return lab.start(host, script.stem, argv)

@@ -172,8 +172,9 @@ def test_thousand_changes_fail_no_request(request):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     with ModeStage(arms=1, workers=2) as stage:
+        options = {"host": "far", "pause_ms": 5}
         loads = {
-            row: start_wrk(stage.lab, row.url + "/", ENDLESS, 2, keep_alive=n % 2 == 0, host="far")
+            row: start_wrk(stage.lab, row.url + "/", ENDLESS, 2, keep_alive=n % 2 == 0, **options)
             for n, row in enumerate(ROWS)
         }
         questions = [UdpLoad(stage, row) for row in ROWS[::3]]

@@ -114,9 +114,8 @@ def test_no_fault_costs_a_request_or_a_change(stage, trio):
     trio.change(1, "c1")
     trio.watcher.start()
     stage.steelyard.wait_all_up()
-    load = start_wrk(
-        stage.lab, f"http://{VIP[4]}:{WEB}/", 0, connections=4, seconds=300 + 60 * FAULTS
-    )
+    url, length_s = f"http://{VIP[4]}:{WEB}/", 300 + 60 * FAULTS
+    load = start_wrk(stage.lab, url, 0, connections=4, seconds=length_s, pause_ms=5)
     trio.replace_host_while_cut_off("c1")
     for weight, kind in enumerate(kinds[:FAULTS], 2):
         trio.inject(kind, chance)

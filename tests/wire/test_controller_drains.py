@@ -31,7 +31,7 @@ def test_replaced_host_keeps_drains(stage, joined):
         lambda: "at its own socket" in joined.controllers.cli("get", "audit"), "c1 has heard of it"
     )
     url = f"http://{VIP[4]}:{WEB}/"
-    load = start_wrk(stage.lab, url, 0, connections=4, keep_alive=False)
+    load = start_wrk(stage.lab, url, 0, connections=4, keep_alive=False, pause_ms=5)
     steelyard.agent.kill()
     joined.enlist()
     wait_until(joined.weights, "the new host has its configuration")

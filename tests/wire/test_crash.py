@@ -149,7 +149,7 @@ def test_kill_at_random_moments_loses_no_connection(stage):
     seed = random.randrange(1 << 32)
     rng = random.Random(seed)
     print(f"seed {seed}")
-    load = start_wrk(stage.lab, f"http://{VIP[4]}/", ENDLESS)
+    load = start_wrk(stage.lab, f"http://{VIP[4]}/", ENDLESS, pause_ms=5)
     starting_s, kept = 0.5, []
     with Clients(stage) as clients:
         clients.await_progress()

@@ -80,7 +80,8 @@ def nginx(stack):
 def test_ten_thousand_connections_are_all_answered(stack, nginx):
     """All are open at once; none fails. A client that sends a second request has read the first
     answer."""
-    load = start_wrk(stack, url(V4, PLAIN, ""), 0, connections=MANY, seconds=600, timeout_s=120)
+    where, patience = url(V4, PLAIN, ""), {"seconds": 600, "timeout_s": 120}
+    load = start_wrk(stack, where, 0, connections=MANY, pause_ms=1000, **patience)
     wait_until(lambda: opened(stack) == MANY, "all are open")
     wait_until(lambda: answered_twice(nginx) == MANY, "each was answered twice")
     load.child.send_signal(signal.SIGINT)
