@@ -9,9 +9,11 @@ as when an administrator sets a real clock."""
 
 import ctypes
 import fcntl
+import filecmp
 import functools
 import json
 import mmap
+import shutil
 
 from tests.lab.lab import ROOT
 from tests.lab.process import run
@@ -26,7 +28,7 @@ def steelyard():
     """Builds `steelyard` with adjustable clocks; returns its path."""
     PLACE.mkdir(parents=True, exist_ok=True)
     overlay = PLACE / "overlay.json"
-    made, new = PLACE / "steelyard", PLACE / "steelyard.new"
+    made, new, copy = PLACE / "steelyard", PLACE / "steelyard.new", PLACE / "steelyard.copy"
     # The file uses private functions of package time: hence the linker's flag.
     words = ["go", "build", "-C", ROOT, "-overlay", overlay, "-tags", "steelyard_clock"]
     words += ["-ldflags=-checklinkname=0", "-o", new, "./cmd/steelyard"]
@@ -35,8 +37,10 @@ def steelyard():
         fcntl.flock(lock, fcntl.LOCK_EX)
         replaced = {str(ROOT / "cmd/steelyard/clock.go"): str(ADDED)}
         overlay.write_text(json.dumps({"Replace": replaced}))
-        run(words, deadline_s=1800, env=env)
-        new.replace(made)  # other users may execute it
+        run(words, deadline_s=1800, env=env)  # quick if the file is right
+        if not made.exists() or not filecmp.cmp(new, made, shallow=False):
+            shutil.copy2(new, copy)
+            copy.replace(made)  # other users may execute it
     return made
 
 
