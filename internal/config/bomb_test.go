@@ -5,6 +5,7 @@ package config
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -112,6 +113,33 @@ func TestAliasBombsAreRefused(t *testing.T) {
 	}
 	if _, err := Parse("loop", []byte("version: 1\nservices: &s\n  - servers: *s\n")); err == nil {
 		t.Error("a list that contains itself is accepted")
+	}
+}
+
+// Valid but for its number of values: the servers of each service are those of the first one.
+func TestAliasesAreCountedBeforeTheyAreDecoded(t *testing.T) {
+	servers := strings.Repeat("{ address: 10.1.0.11 }, ", 1500)
+	text := "version: 1\nx-d: &d { scheduler: rr }\nservices:\n  - { <<: *d, vip: 10.0.0.80, port: 1, servers: &many [ " + servers + " ] }\n"
+	text += strings.Repeat("  - { <<: *d, vip: 10.0.0.80, port: 2, servers: *many }\n", 1500)
+	var err error
+	took := allocated(func() { _, err = Parse("bomb", []byte(text)) })
+	if err == nil || !strings.Contains(err.Error(), "do not multiply them by aliases") {
+		t.Errorf("%v", err)
+	}
+	if took > 64<<20 {
+		t.Errorf("%d bytes were allocated to refuse it", took)
+	}
+}
+
+// Neither notes nor merged lists that a service overrides are values of the configuration.
+func TestOverriddenMergesAreNotCounted(t *testing.T) {
+	many := strings.Repeat("{ address: 10.1.0.11 }, ", 1500)
+	text := "version: 1\nlocal_addresses: [10.1.0.200]\nx-d: &d { scheduler: rr, servers: [ " + many + " ] }\nservices:\n"
+	for port := range 1500 {
+		text += fmt.Sprintf("  - { <<: *d, name: s%d, vip: 10.0.0.80, port: %d, servers: [{ address: 10.1.0.11 }] }\n", port, port+1)
+	}
+	if _, err := Parse("file", []byte(text)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -199,10 +199,15 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 	} else if !errors.Is(err, io.EOF) {
 		d.failSyntax(data, err)
 	}
+	root := &document
 	if document.Kind == yaml.DocumentNode && len(document.Content) == 1 {
-		return document.Content[0]
+		root = document.Content[0]
 	}
-	return &document
+	if at := excessiveAlias(root); at != nil {
+		d.failMultiplied(at)
+		return nil
+	}
+	return root
 }
 
 func (d *decoder) failSyntax(data []byte, err error) {
@@ -233,9 +238,13 @@ func (d *decoder) enter(n *yaml.Node) *yaml.Node {
 	d.values++
 	if d.values == maxValues+1 {
 		d.errs = nil
-		d.fail(positionOf(n), "", "more than %d values: do not multiply them by aliases", maxValues)
+		d.failMultiplied(n)
 	}
 	return target(n)
+}
+
+func (d *decoder) failMultiplied(n *yaml.Node) {
+	d.fail(positionOf(n), "", "more than %d values: do not multiply them by aliases", maxValues)
 }
 
 func (d *decoder) full() bool {

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -73,6 +74,42 @@ func (d *decoder) merge(into []*yaml.Node, value *yaml.Node, path string, depth 
 		into = append(into, deeper...)
 	}
 	return into
+}
+
+// excessiveAlias returns the alias at which the values of a file, each as often as aliases name it, become more than maxValues; nil if they do not.
+// Decoding counts them too (enter), and also what merges name, but only after it has allocated most of them.
+func excessiveAlias(root *yaml.Node) *yaml.Node {
+	known := map[*yaml.Node]int{} // values below anchors; 0 while they are being counted
+	var last, excessive *yaml.Node
+	var count func(n *yaml.Node, isRoot bool) int
+	count = func(n *yaml.Node, isRoot bool) int {
+		if values, is := known[n]; is {
+			return values
+		}
+		if n.Anchor != "" {
+			known[n] = 0
+		}
+		values := 1
+		for i, child := range n.Content {
+			if n.Kind == yaml.MappingNode && (i%2 == 0 || isMergeKey(n.Content[i-1]) || isRoot && isNote("", n.Content[i-1].Value)) {
+				continue
+			}
+			if child.Kind == yaml.AliasNode {
+				last = child
+			}
+			values += count(target(child), false)
+			if values > maxValues {
+				excessive = cmp.Or(excessive, last)
+				values = maxValues + 1
+			}
+		}
+		if n.Anchor != "" {
+			known[n] = values
+		}
+		return values
+	}
+	count(target(root), true)
+	return excessive
 }
 
 // maxExpanded bounds the nodes that expand writes.

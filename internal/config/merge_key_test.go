@@ -123,7 +123,8 @@ func TestMergeOfPartsWithAnchors(t *testing.T) {
 		text.WriteString("x-" + string(name) + ": &" + string(name) + " [" + strings.Repeat("*"+string(name-1)+",", 8) + "]\n")
 	}
 	for want, bad := range map[string]string{
-		"aliases expand to more than": text.String() + "services: *j\n",
+		"aliases expand to more than": text.String() + "services: [*f, *f, *f, *f]\n",
+		"do not multiply them":        text.String() + "services: *j\n",
 		"or contain themselves":       "version: 1\nservices: &s [{ servers: *s }]\n",
 	} {
 		if _, err := Merge([]byte(mergeBase), []Part{{"shop", []byte(bad)}}); err == nil || !strings.Contains(err.Error(), want) {
