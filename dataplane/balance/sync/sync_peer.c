@@ -18,12 +18,15 @@ bool sync_hello_make(struct sync_peer *peer, const struct sync_self *self, uint6
 	/* Alternate between the two while they differ: replays of a former incarnation must not
 	 * keep this node from answering the accepted one. */
 	peer->echoed = !peer->echoed && sync_peer_is_alive(peer, now_ns);
+	const struct sync_hello_time *last = peer->echoed || peer->candidate == peer->incarnation
+	                                             ? &peer->accepted_time
+	                                             : &peer->other_time;
 	*out = (struct sync_hello){
 	        .echo = peer->echoed ? peer->incarnation : peer->candidate,
 	        .slot_key = self->slot_key,
 	        .sent_ns = now_ns,
-	        .echo_ns = peer->peer_sent_ns,
-	        .delay_ns = now_ns - peer->peer_sent_at_ns,
+	        .echo_ns = last->sent_ns,
+	        .delay_ns = now_ns - last->at_ns,
 	        .sessions = self->sessions,
 	        .version_min = SYNC_VERSION,
 	        .version_max = SYNC_VERSION,
@@ -71,6 +74,13 @@ static bool is_fresh(const struct sync_peer *peer, uint64_t from, const struct s
 	return hello->echo_ns && now_ns - hello->echo_ns < SYNC_FRESH_NS;
 }
 
+/* Returns true if the peer has received a recent hello of this node: the link may have failed in
+ * one direction. */
+static bool is_heard(const struct sync_hello *hello, uint64_t now_ns)
+{
+	return hello->echo_ns && now_ns - hello->echo_ns < SYNC_ALIVE_NS;
+}
+
 bool sync_hello_receive(struct sync_peer *peer, const struct sync_self *self, uint64_t from,
                         const struct sync_hello *hello, uint64_t now_ns)
 {
@@ -80,8 +90,8 @@ bool sync_hello_receive(struct sync_peer *peer, const struct sync_self *self, ui
 		peer->candidate = from;
 		peer->hello_at_ns = now_ns;
 	}
-	peer->peer_sent_ns = hello->sent_ns;
-	peer->peer_sent_at_ns = now_ns;
+	*(peer->incarnation == from ? &peer->accepted_time : &peer->other_time) =
+	        (struct sync_hello_time){hello->sent_ns, now_ns};
 	if (refusal != SYNC_ACCEPTED) {
 		if (peer->incarnation != from)
 			peer->refusal = (uint8_t)refusal;
@@ -91,9 +101,11 @@ bool sync_hello_receive(struct sync_peer *peer, const struct sync_self *self, ui
 	if (other && !is_fresh(peer, from, hello, now_ns))
 		return false;
 	peer->refusal = SYNC_ACCEPTED;
-	peer->received_ns = now_ns;
+	if (is_heard(hello, now_ns))
+		peer->received_ns = now_ns;
 	peer->kept = hello->kept;
 	peer->refused = hello->refused;
+	peer->lacking = hello->lacking;
 	peer->role = hello->role;
 	peer->sessions = hello->sessions;
 	memcpy(peer->name, hello->name, sizeof(peer->name) - 1);
@@ -103,6 +115,7 @@ bool sync_hello_receive(struct sync_peer *peer, const struct sync_self *self, ui
 	if (hello->echo_ns && now_ns - hello->echo_ns >= hello->delay_ns)
 		rtt_note(peer, now_ns - hello->echo_ns - hello->delay_ns);
 	if (other) {
+		peer->accepted_time = peer->other_time;
 		peer->former[peer->epoch % SYNC_FORMER] = peer->incarnation;
 		__atomic_store_n(&peer->epoch, peer->epoch + 1, __ATOMIC_RELAXED);
 		__atomic_store_n(&peer->incarnation, from, __ATOMIC_RELEASE);

@@ -19,8 +19,9 @@
 
 #define SYNC_NODES    32 /* numbers 1 to 31 */
 #define SYNC_NAME     32
-#define SYNC_HELLO_NS UINT64_C(200000000)  /* between hellos */
-#define SYNC_ALIVE_NS UINT64_C(1000000000) /* a peer that is silent for longer is down */
+#define SYNC_HELLO_NS UINT64_C(200000000) /* between hellos */
+/* A peer is down if for longer nothing arrives from it, or nothing of this node arrives there. */
+#define SYNC_ALIVE_NS UINT64_C(1000000000)
 
 #define SYNC_FRESH_NS UINT64_C(5000000000) /* an older echo may be a replay */
 #define SYNC_FORMER   8                    /* number of former incarnations that are remembered */
@@ -41,7 +42,7 @@ struct __attribute__((packed)) sync_hello {
 	uint64_t refused;  /* the receiver's sessions that the sender cannot store */
 	uint8_t version_min, version_max; /* of the protocol */
 	uint8_t role;                     /* enum sync_role */
-	uint8_t spare;
+	uint8_t lacking; /* slots of the receiver that are incomplete at the sender; 255: or more */
 	char name[SYNC_NAME]; /* of the node; ends with 0 */
 };
 
@@ -63,12 +64,19 @@ struct sync_peer {
 	uint32_t epoch;  /* number of accepted incarnations; each starts new logs */
 	uint8_t refusal; /* enum sync_refusal */
 	uint8_t role;
-	bool echoed;          /* the last hello went to the accepted incarnation */
-	uint64_t received_ns; /* time of the accepted incarnation's last hello */
+	bool echoed;     /* the last hello went to the accepted incarnation */
+	uint8_t lacking; /* of its last hello */
+	/* Time of the accepted incarnation's last hello that showed that it receives this node's.
+	 */
+	uint64_t received_ns;
 	uint64_t hello_at_ns; /* when the next hello is due */
-	uint64_t peer_sent_ns, peer_sent_at_ns; /* sent_ns of its last hello; time of its arrival */
-	uint64_t srtt_ns, rttvar_ns;            /* 0: not measured */
-	uint64_t timeout_ns;                    /* of an acknowledgement */
+	/* Of the last hello of the accepted incarnation, and of another one, which may be a replay:
+	 * its sent_ns, and the time of its arrival. */
+	struct sync_hello_time {
+		uint64_t sent_ns, at_ns;
+	} accepted_time, other_time;
+	uint64_t srtt_ns, rttvar_ns; /* 0: not measured */
+	uint64_t timeout_ns;         /* of an acknowledgement */
 	uint64_t sessions;
 	uint64_t kept, refused; /* of its last hello */
 	char name[SYNC_NAME];

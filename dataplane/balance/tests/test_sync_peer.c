@@ -192,6 +192,25 @@ static void test_a_silent_peer_is_away(void **state)
 	assert_int_equal(a.peer.epoch, 1); /* the same incarnation: its logs go on */
 }
 
+/* Neither node may wait for the other one: what it sends does not arrive, or no answer does. */
+static void test_a_link_that_fails_in_one_direction_is_down(void **state)
+{
+	struct node a, b;
+
+	node_start(&a, 1, 2, 1001);
+	node_start(&b, 2, 1, 1002);
+	time_pass(&a, &b, 1000, 0);
+	assert_together(&a, &b);
+	for (unsigned ms = 0; ms < 2500; ms++, now_ns += 1000000) {
+		hello_pass(&a, &b, true, NULL);
+		hello_pass(&b, &a, false, NULL);
+	}
+	assert_false(sync_peer_is_alive(&a.peer, now_ns));
+	assert_false(sync_peer_is_alive(&b.peer, now_ns));
+	time_pass(&a, &b, 500, 0);
+	assert_together(&a, &b);
+}
+
 static void test_another_slot_key_or_version_is_refused(void **state)
 {
 	struct node a, b;
@@ -253,6 +272,7 @@ int main(void)
 	        cmocka_unit_test(test_each_counter_is_accepted_once),
 	        cmocka_unit_test(test_nodes_accept_each_other),
 	        cmocka_unit_test(test_a_silent_peer_is_away),
+	        cmocka_unit_test(test_a_link_that_fails_in_one_direction_is_down),
 	        cmocka_unit_test(test_another_slot_key_or_version_is_refused),
 	        cmocka_unit_test(test_recorded_hellos_change_nothing),
 	};
