@@ -372,6 +372,8 @@ static void hello_count(const struct sync_node *n, uint8_t node, struct sync_hel
 			hello->kept += __atomic_load_n(&r->stored.count, __ATOMIC_RELAXED);
 		hello->refused += __atomic_load_n(&r->refused.count, __ATOMIC_RELAXED);
 	}
+	const unsigned lacking = sync_node_lacking(n, node);
+	hello->lacking = (uint8_t)(lacking < UINT8_MAX ? lacking : UINT8_MAX);
 }
 
 static void hellos_send(struct sync_node *n, uint64_t now_ns)
@@ -567,9 +569,10 @@ void sync_node_request_copy(struct sync_node *n, unsigned worker, unsigned slot,
 	struct sync_lane *lane = &n->lane[worker];
 
 	for (uint8_t node = 1; node < SYNC_NODES; node++) {
-		const struct sync_replica *r = n->replica[node] ? &n->replica[node][slot] : NULL;
+		struct sync_replica *r = n->replica[node] ? &n->replica[node][slot] : NULL;
 		if (!r || !r->expected || (refused_only && !r->refused.count))
 			continue;
+		sync_replica_request_copy(r);
 		lane->answers[node].applied[slot / 64] |= UINT64_C(1) << slot % 64;
 		lane->answers[node].copy[slot / 64] |= UINT64_C(1) << slot % 64;
 		lane->answers_due |= 1u << node;
@@ -606,6 +609,16 @@ const struct sync_log *sync_node_log(const struct sync_node *n, unsigned slot)
 const struct sync_replica *sync_node_replica(const struct sync_node *n, uint8_t node, unsigned slot)
 {
 	return &n->replica[node][slot];
+}
+
+unsigned sync_node_lacking(const struct sync_node *n, uint8_t node)
+{
+	const uint32_t epoch = __atomic_load_n(&n->peer[node].epoch, __ATOMIC_RELAXED);
+	unsigned lacking = 0;
+
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+		lacking += !sync_replica_is_complete(&n->replica[node][slot], epoch);
+	return lacking;
 }
 
 uint8_t sync_node_target(const struct sync_node *n, unsigned slot)

@@ -109,6 +109,9 @@ const struct sync_peer *sync_node_peer(const struct sync_node *n, uint8_t node);
 const struct sync_log *sync_node_log(const struct sync_node *n, unsigned slot);
 const struct sync_replica *sync_node_replica(const struct sync_node *n, uint8_t node,
                                              unsigned slot);
+/* Returns the number of slots in which this node may lack sessions of the peer: no digest of the
+ * peer's present incarnation has shown yet that all were stored or refused. */
+unsigned sync_node_lacking(const struct sync_node *n, uint8_t node);
 /* The node that keeps the replicas of this node's sessions in the slot; 0: no peer is alive. */
 uint8_t sync_node_target(const struct sync_node *n, unsigned slot);
 uint64_t sync_node_drops(const struct sync_node *n, enum sync_drop reason);

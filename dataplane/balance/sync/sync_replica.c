@@ -41,13 +41,15 @@ static enum sync_result object_apply(struct sync_replica *r, const struct sync_s
 	return result;
 }
 
-/* Returns whether the sums are equal. */
+/* Returns whether the sums are equal, and no copy is due. */
 static bool sum_compare(struct sync_replica *r, const uint8_t *entry, uint64_t now_ns)
 {
 	struct sync_sum_entry e;
 
 	memcpy(&e, entry, sizeof(e));
 	const struct sync_sum sent = {e.hash, e.count};
+	if (r->copy_due) /* the request was lost, or came during a copy */
+		return false;
 	const struct sync_sum known = {r->stored.hash + r->refused.hash,
 	                               r->stored.count + r->refused.count};
 	if (!sync_sum_equal(&sent, &known)) {
@@ -76,6 +78,7 @@ static enum sync_result entry_apply(struct sync_replica *r, const struct sync_si
 			return SYNC_LATER;
 		r->stored = r->refused = (struct sync_sum){0};
 		r->unreadable = 0;
+		r->copy_due = false;
 		r->copying = true;
 		r->copy_ns = now_ns;
 		sink->copy_begin(sink->context, node, slot);

@@ -40,6 +40,7 @@ struct sync_replica {
 	uint32_t epoch;          /* of the peer's incarnation; sync_node.c sets it */
 	struct sync_sum stored;  /* objects that are stored */
 	struct sync_sum refused; /* objects that could not be stored */
+	bool copy_due;           /* a copy was requested, and has not begun */
 	bool copying;            /* a copy is in progress */
 	bool verified;           /* the last sum was equal */
 	uint64_t mismatches;     /* number of sums that differed */
@@ -61,6 +62,21 @@ enum sync_reply {
 #define SYNC_BEGIN_NS UINT64_C(100000000)
 /* Interval of requests for copies while entries are malformed: each copy would have them, too. */
 #define SYNC_UNREADABLE_NS UINT64_C(60000000000)
+
+/* Returns true if all of the log's objects were stored or refused, as of its last sum. epoch: of
+ * the peer's accepted incarnation. For reports of other threads, too. */
+static inline bool sync_replica_is_complete(const struct sync_replica *r, uint32_t epoch)
+{
+	return __atomic_load_n(&r->verified, __ATOMIC_RELAXED) && r->epoch == epoch &&
+	       !__atomic_load_n(&r->copying, __ATOMIC_RELAXED);
+}
+
+/* Requests a copy: until it begins, each sum counts as different. */
+static inline void sync_replica_request_copy(struct sync_replica *r)
+{
+	r->copy_due = true;
+	r->verified = false;
+}
 
 /* Returns true if another generation of the log may begin now. */
 bool sync_replica_may_begin(const struct sync_replica *r, uint64_t now_ns);

@@ -176,11 +176,43 @@ static void test_begins_are_bounded(void **state)
 	assert_int_equal(generations, 10);
 }
 
+/* The datagram with a request for a copy may be lost: each sum repeats it until the copy begins. */
+static void test_a_request_for_a_copy_is_repeated(void **state)
+{
+	struct sync_replica r;
+	struct entries e;
+	(void)state;
+	begin(&r, &e);
+	put_add(&e, 1);
+	sum_add(&e);
+	assert_int_equal(entries_apply(&e, &r, NOW), SYNC_REPLY_APPLIED);
+	assert_true(sync_replica_is_complete(&r, 0));
+	sync_replica_request_copy(&r);
+	for (unsigned s = 1; s < 4; s++) {
+		assert_false(sync_replica_is_complete(&r, 0));
+		sum_add(&e);
+		assert_int_equal(entries_apply(&e, &r, NOW + s * UINT64_C(1000000000)),
+		                 SYNC_REPLY_COPY);
+	}
+	assert_int_equal(r.mismatches, 0);
+	e.sum = (struct sync_sum){0};
+	head_add(&e, SYNC_COPY_BEGIN);
+	put_add(&e, 1);
+	assert_int_equal(entries_apply(&e, &r, NOW + UINT64_C(5000000000)), SYNC_REPLY_APPLIED);
+	assert_false(sync_replica_is_complete(&r, 0));
+	head_add(&e, SYNC_COPY_END);
+	sum_add(&e);
+	assert_int_equal(entries_apply(&e, &r, NOW + UINT64_C(6000000000)), SYNC_REPLY_APPLIED);
+	assert_true(sync_replica_is_complete(&r, 0));
+	assert_false(sync_replica_is_complete(&r, 1)); /* another incarnation may have others */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_an_unreadable_entry_stops_no_log),
 	        cmocka_unit_test(test_begins_are_bounded),
+	        cmocka_unit_test(test_a_request_for_a_copy_is_repeated),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
