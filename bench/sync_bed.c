@@ -176,7 +176,7 @@ static void peer_main(struct sync_bed *s)
 		_exit(1);
 	}
 	count_sent(s);
-	peers_set_role(s->harness.b, SYNC_ROLE_BACKUP);
+	peers_set_role(s->harness.b, SYNC_ROLE_BACKUP, true);
 	struct sy_runtime *rt = s->harness.rt;
 	struct sy_error err;
 	struct sy_worker_private *private = rt->worker[0].private;
@@ -243,7 +243,7 @@ bool sync_bed_open(struct sync_bed *s, const struct sync_bed_options *o)
 	if (!harness_make(s) || !configure(s))
 		return false;
 	count_sent(s);
-	peers_set_role(s->harness.b, SYNC_ROLE_MASTER);
+	peers_set_role(s->harness.b, SYNC_ROLE_MASTER, true);
 	for (unsigned ms = 0; ms < START_MS && !sync_bed_is_alive(s); ms++)
 		sync_bed_run(s, 1);
 	if (sync_bed_is_alive(s) && !atomic_load(&s->shared->failed))

@@ -264,7 +264,10 @@ void sy_balance_detach(struct sy_balance *b)
 
 int sy_balance_resign(const char *state_directory)
 {
-	return role_file_is_master(state_directory) ? role_file_save(state_directory, false) : 0;
+	const struct saved_role role = role_file_load(state_directory);
+	return role.master || role.wanted_master
+	               ? role_file_save(state_directory, (struct saved_role){0})
+	               : 0;
 }
 
 void sy_balance_destroy(struct sy_balance *b)

@@ -33,7 +33,7 @@ func TestMetricsOfPeers(t *testing.T) {
 	}
 	l.forwarder.Change(func() { l.forwarder.BeforePeers, l.forwarder.Peers = false, twoNodes() })
 	text := scrape(t, address)
-	for _, want := range []string{`steelyard_role{role="master"} 0`, `steelyard_role{role="backup"} 1`, `steelyard_peer_up{peer="1"} 1`, `steelyard_peer_sessions_offered{peer="1"} 100`,
+	for _, want := range []string{`steelyard_role{role="master"} 0`, `steelyard_role{role="backup"} 1`, `steelyard_role_waits 0`, `steelyard_peer_up{peer="1"} 1`, `steelyard_peer_sessions_offered{peer="1"} 100`,
 		`steelyard_peer_sessions_present{peer="1"} 97`, `steelyard_peer_sessions_refused{peer="1"} 2`, `steelyard_peer_sessions_kept{peer="1"} 1200`,
 		`steelyard_peer_lag_seconds{peer="1"} 0.03`, `steelyard_peer_rtt_seconds{peer="1"} 0.00025`, `steelyard_sync_retransmitted_total 6`, `steelyard_sync_unsent_total 1`,
 		`steelyard_sync_dropped_total{reason="sync-forged"} 5`, `steelyard_sync_dropped_total{reason="sync-replayed"} 0`,
@@ -88,4 +88,8 @@ func TestHealthOfPeers(t *testing.T) {
 		peer.State, peer.Role = forwarderpb.PeerState_PEER_STATE_ALIVE, forwarderpb.Role_ROLE_BACKUP
 	})
 	expect("both are backups", "degraded", "peers: no node serves: all are backups: ")
+	l.forwarder.Change(func() { l.forwarder.Peers.Wanted, peer.UnverifiedHere = forwarderpb.Role_ROLE_MASTER, 3 })
+	expect("it should serve, and waits", "failing", "peers: this node waits: it becomes master when it has the sessions of node 1 (lb1): 3 of 256 ")
+	l.forwarder.Change(func() { peer.Role = forwarderpb.Role_ROLE_MASTER })
+	expect("its peer serves meanwhile", "degraded", "peers: this node waits: it becomes master when it has the sessions of node 1 (lb1): 3 of 256 ")
 }

@@ -21,7 +21,7 @@ func peersOf(ctx context.Context, client *dpclient.Client) (*dpclient.PeerList, 
 	return list, err
 }
 
-// judgePeers reports peers that would not continue all sessions: this host serves nevertheless.
+// judgePeers reports peers that would not continue all sessions, while this host serves; and fails a host that should serve, but waits for sessions.
 func (r *report) judgePeers(list *dpclient.PeerList) {
 	names := map[uint32]string{}
 	for _, peer := range list.GetPeers() {
@@ -32,6 +32,10 @@ func (r *report) judgePeers(list *dpclient.PeerList) {
 		if problem.Node != 0 {
 			of = "peer " + names[problem.Node]
 		}
-		r.note(degraded, "%s: %s: %s", of, problem.Text, problem.Remedy)
+		level := degraded
+		if problem.Fails {
+			level = failing
+		}
+		r.note(level, "%s: %s: %s", of, problem.Text, problem.Remedy)
 	}
 }

@@ -33,10 +33,13 @@ type peerView struct {
 	Copied        uint64 `json:"copied"`
 	Retransmitted uint64 `json:"retransmitted"`
 	// Its sessions here.
-	Kept     uint64            `json:"kept"`
-	Verified uint32            `json:"verified"` // slots
-	Faults   uint64            `json:"faults"`
-	Problems []peerProblemView `json:"problems"`
+	Kept     uint64 `json:"kept"`
+	Verified uint32 `json:"verified"` // slots
+	// Slots in which sessions may be missing: of the peer here, of this node there.
+	UnverifiedHere  uint32            `json:"unverified_here"`
+	UnverifiedThere uint32            `json:"unverified_there"`
+	Faults          uint64            `json:"faults"`
+	Problems        []peerProblemView `json:"problems"`
 	// Only in `describe`.
 	Refusals []dropView `json:"refusals,omitempty"` // here, of all peers
 	ThisNode *nodeView  `json:"this_node,omitempty"`
@@ -52,6 +55,7 @@ type nodeView struct {
 	Node    uint32     `json:"node"`
 	Address string     `json:"address"`
 	Role    string     `json:"role"`
+	Waits   string     `json:"waits,omitempty"` // until when the role that was set does not apply
 	Offered uint64     `json:"offered"`
 	Unsent  uint64     `json:"unsent"`
 	Drops   []dropView `json:"drops"` // datagrams
@@ -64,6 +68,7 @@ func viewPeer(peer *dpclient.Peer, problems []dpclient.PeerProblem) peerView {
 		Slots: peer.GetSlots(), Offered: peer.GetOffered(), Present: peer.GetPresent(), Refused: peer.GetRefused(), Waiting: peer.GetWaiting(),
 		LagMs: peer.GetLagMs(), Copying: peer.GetCopying(), Copied: peer.GetCopied(), Retransmitted: peer.GetRetransmitted(),
 		Kept: peer.GetKept(), Verified: peer.GetVerified(), Faults: peer.GetFaults(), Problems: []peerProblemView{},
+		UnverifiedHere: peer.GetUnverifiedHere(), UnverifiedThere: peer.GetUnverifiedThere(),
 	}
 	for _, problem := range problems {
 		if problem.Node == view.Node || problem.Node == 0 {
@@ -74,7 +79,7 @@ func viewPeer(peer *dpclient.Peer, problems []dpclient.PeerProblem) peerView {
 }
 
 func viewNode(list *dpclient.PeerList) *nodeView {
-	return &nodeView{list.GetNode(), list.GetAddress(), dpclient.RoleWord(list.GetRole()), list.GetOffered(), list.GetUnsent(),
+	return &nodeView{list.GetNode(), list.GetAddress(), dpclient.RoleWord(list.GetRole()), dpclient.RoleWaits(list), list.GetOffered(), list.GetUnsent(),
 		viewCounted(list.GetDrops())}
 }
 
@@ -181,7 +186,11 @@ func (a *app) getPeers(ctx context.Context, socket string) error {
 			fmt.Fprintln(a.out, "This forwarder has no peers: "+noPeers+".")
 			return
 		}
-		fmt.Fprintf(a.out, "This node: %s\n", printable(viewNode(list).text()))
+		node := viewNode(list)
+		fmt.Fprintf(a.out, "This node: %s\n", printable(node.text()))
+		if node.Waits != "" {
+			fmt.Fprintf(a.out, "This node waits: %s.\n", printable(node.Waits))
+		}
 		t := &table{columns: []column{right("NODE"), left("NAME"), left("ADDRESS"), left("STATE"), left("ROLE"), right("PRESENT"),
 			right("OFFERED"), right("KEPT"), right("LAG"), right("RTT")}}
 		for _, v := range views {

@@ -98,6 +98,29 @@ func TestRoleWaitsForARestart(t *testing.T) {
 	}
 }
 
+// While a change waits, each command says until when.
+func TestRoleThatWaits(t *testing.T) {
+	f := dptest.New(t)
+	f.Change(func() {
+		f.RoleWaits = true
+		f.Peers = &fpb.PeerList{Node: 2, Address: "10.9.0.2:8849", Role: fpb.Role_ROLE_BACKUP, Wanted: fpb.Role_ROLE_BACKUP, Peers: []*fpb.Peer{
+			{Node: 1, Name: "lb1", Address: "10.9.0.1:8849", State: fpb.PeerState_PEER_STATE_ALIVE, Role: fpb.Role_ROLE_MASTER, UnverifiedHere: 12}}}
+	})
+	const until = "it becomes master when it has the sessions of node 1 (lb1): 12 of 256 slots are not verified yet"
+	for _, c := range []struct{ line, out, errOut string }{
+		{"role --check", "", "steelyard: sessions of node 1 (lb1) may be missing here: 12 of 256 slots are not verified yet\n"},
+		{"role master", "Still backup: " + until + ".\n", ""},
+		{"role", "backup\nThis node waits: " + until + ".\n", ""},
+		{"role master -o json", "{\n  \"node\": 2,\n  \"role\": \"backup\",\n  \"before\": \"backup\",\n  \"waits\": \"" + until + "\"\n}\n", ""},
+		{"role master --now", "Now master, before backup.\n", ""},
+		{"role --check", "This node is master, and has all sessions.\n", ""},
+	} {
+		if code, out, errOut := runAt(f, c.line); (code == exitFailure) != (c.errOut != "") || out != c.out || errOut != c.errOut {
+			t.Errorf("%s: exit code %d: %s%s", c.line, code, out, errOut)
+		}
+	}
+}
+
 // A context of a controller names another host's forwarder.
 func TestRoleIsForThisHost(t *testing.T) {
 	t.Setenv("STEELYARD_CONTEXTS", t.TempDir())

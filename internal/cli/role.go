@@ -27,23 +27,39 @@ type roleView struct {
 	Node   uint32 `json:"node"`
 	Role   string `json:"role"`             // "master" or "backup"
 	Before string `json:"before,omitempty"` // absent: the role was only read
+	Waits  string `json:"waits,omitempty"`  // until when the role that was set does not apply
 }
 
 func (a *app) roleCommand() *cobra.Command {
 	var socket string
+	var now, check bool
 	command := &cobra.Command{
 		Use: "role [master|backup]", Short: "Show or set this node's role among the nodes that keep its sessions", Args: args(0, 1),
 		ValidArgs: []string{"master", "backup"},
 		Long: "The master claims the VIPs and local addresses and serves. A backup keeps the master's sessions, and its host answers for none of these " +
 			"addresses. A node that becomes master announces the addresses by gratuitous ARP and neighbour advertisements. The forwarder saves the role " +
 			"and has it again after a restart; at first it is a backup. Setting the role that it has changes nothing.\n\n" +
+			"No change loses sessions: a node becomes master when it has the sessions of its live peer, verified by digests, and a master becomes backup when " +
+			"its live peer has them. Sessions that a node cannot keep, as `steelyard describe peer` shows, are not waited for. A node without a live peer changes at once, " +
+			"and any node with --now. A node that would serve while no other node does waits for 15 seconds at most.\n\n" +
 			"The command is for scripts of keepalived (docs/high-availability.md). It needs no agent, and waits for up to --timeout (10 seconds by default) " +
 			"for a forwarder that restarts.",
-		Example: "  steelyard role\n  steelyard role master",
+		Example: "  steelyard role\n  steelyard role master\n  steelyard role --check",
 	}
 	a.forwarderFlag(command, &socket)
 	a.outputFlag(command)
+	command.Flags().BoolVar(&now, "now", false, "change the role at once, even if sessions are lost")
+	command.Flags().BoolVar(&check, "check", false, "fail unless this node serves, or has all sessions of its peers: for keepalived's track script. Does not wait for a forwarder")
 	command.RunE = func(c *cobra.Command, words []string) error {
+		if check {
+			if len(words) > 0 || now {
+				return errors.New("--check sets no role: use it alone")
+			}
+			return a.checkRole(c.Context(), socket)
+		}
+		if now && len(words) == 0 {
+			return errors.New("--now needs a role: master or backup")
+		}
 		if !c.Flags().Changed("timeout") {
 			a.timeout = roleTimeout
 		}
@@ -52,7 +68,7 @@ func (a *app) roleCommand() *cobra.Command {
 		}
 		for _, role := range []dpclient.Role{dpclient.RoleMaster, dpclient.RoleBackup} {
 			if words[0] == dpclient.RoleWord(role) {
-				return a.setRole(c.Context(), socket, role)
+				return a.setRole(c.Context(), socket, role, now)
 			}
 		}
 		return fmt.Errorf("%q is not a role: use master or backup", words[0])
@@ -74,25 +90,56 @@ func (a *app) getRole(ctx context.Context, socket string) error {
 	if err != nil {
 		return err
 	}
-	view := roleView{Node: list.GetNode(), Role: dpclient.RoleWord(list.GetRole())}
-	return a.show(view, func() { fmt.Fprintln(a.out, view.Role) })
+	view := roleView{Node: list.GetNode(), Role: dpclient.RoleWord(list.GetRole()), Waits: dpclient.RoleWaits(list)}
+	return a.show(view, func() {
+		fmt.Fprintln(a.out, view.Role)
+		if view.Waits != "" {
+			fmt.Fprintf(a.out, "This node waits: %s.\n", printable(view.Waits))
+		}
+	})
 }
 
-func (a *app) setRole(ctx context.Context, socket string, role dpclient.Role) error {
+// checkRole fails if another node should rather serve.
+func (a *app) checkRole(ctx context.Context, socket string) error {
+	return a.atForwarder(ctx, socket, func(ctx context.Context, client *dpclient.Client) error {
+		list, err := rolePeers(ctx, client)
+		if err != nil {
+			return err
+		}
+		if why := dpclient.Incomplete(list); why != "" {
+			return errors.New(printable(why))
+		}
+		view := roleView{Node: list.GetNode(), Role: dpclient.RoleWord(list.GetRole())}
+		return a.show(view, func() { fmt.Fprintf(a.out, "This node is %s, and has all sessions.\n", view.Role) })
+	})
+}
+
+func (a *app) setRole(ctx context.Context, socket string, role dpclient.Role, now bool) error {
 	view := roleView{Role: dpclient.RoleWord(role)}
 	err := a.awaitForwarder(ctx, socket, func(ctx context.Context, client *dpclient.Client) error {
 		list, err := rolePeers(ctx, client)
 		if err != nil {
 			return err
 		}
-		before, err := client.SetRole(ctx, role)
-		view.Node, view.Before = list.GetNode(), dpclient.RoleWord(before)
+		result, err := client.SetRole(ctx, role, now)
+		view.Node, view.Before = list.GetNode(), dpclient.RoleWord(result.GetBefore())
+		if err != nil || result.GetRole() == role || result.GetRole() == dpclient.RoleUnknown { // an earlier version never waits
+			return err
+		}
+		view.Role = dpclient.RoleWord(result.GetRole())
+		if list, err = client.Peers(ctx); err == nil {
+			view.Waits = dpclient.RoleWaits(list)
+		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	return a.show(view, func() {
+		if view.Waits != "" {
+			fmt.Fprintf(a.out, "Still %s: %s.\n", view.Role, printable(view.Waits))
+			return
+		}
 		if view.Before == view.Role {
 			fmt.Fprintf(a.out, "Already %s.\n", view.Role)
 			return

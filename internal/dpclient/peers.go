@@ -17,12 +17,16 @@ type (
 	Peer      = pb.Peer
 	PeerState = pb.PeerState
 	Role      = pb.Role
+	// RoleResult is the role before and after a request for another one.
+	RoleResult = pb.RoleResult
 )
 
 // Roles of nodes that keep each other's sessions.
 const (
 	RoleMaster = pb.Role_ROLE_MASTER
 	RoleBackup = pb.Role_ROLE_BACKUP
+	// RoleUnknown is the role in messages of earlier versions.
+	RoleUnknown = pb.Role_ROLE_UNSPECIFIED
 )
 
 // PeerAlive is the state of a peer with which sessions are synchronised.
@@ -71,16 +75,55 @@ func (c *Client) Peers(ctx context.Context) (*PeerList, error) {
 	return response.GetListPeers(), err
 }
 
-// SetRole makes this node the master or a backup, and returns its former role.
-func (c *Client) SetRole(ctx context.Context, role Role) (Role, error) {
-	response, err := c.call(ctx, &pb.Request{Body: &pb.Request_SetRole{SetRole: &pb.SetRoleRequest{Role: role}}})
-	return response.GetSetRole().GetBefore(), err
+// SetRole makes this node the master or a backup. Unless now, the change waits while sessions would be lost.
+func (c *Client) SetRole(ctx context.Context, role Role, now bool) (*RoleResult, error) {
+	response, err := c.call(ctx, &pb.Request{Body: &pb.Request_SetRole{SetRole: &pb.SetRoleRequest{Role: role, Now: now}}})
+	return response.GetSetRole(), err
+}
+
+// slots is the number of slots of a forwarder.
+const slots = 256
+
+func unverified(n uint32) string { return fmt.Sprintf("%d of %d slots are not verified yet", n, slots) }
+
+// RoleWaits returns until when the role that was set does not apply; empty: it applies.
+func RoleWaits(list *PeerList) string {
+	if list.GetWanted() == list.GetRole() || list.GetWanted() == RoleUnknown { // an earlier version never waits
+		return ""
+	}
+	for _, peer := range list.GetPeers() {
+		switch here, there := peer.GetUnverifiedHere(), peer.GetUnverifiedThere(); {
+		case peer.GetState() != PeerAlive:
+		case list.GetWanted() == RoleMaster && here > 0:
+			return fmt.Sprintf("it becomes master when it has the sessions of node %s: %s", PeerName(peer), unverified(here))
+		case list.GetWanted() == RoleBackup && there > 0:
+			return fmt.Sprintf("it becomes backup when node %s has its sessions: %s", PeerName(peer), unverified(there))
+		}
+	}
+	return fmt.Sprintf("it becomes %s within a second, unless a peer appears", RoleWord(list.GetWanted()))
+}
+
+// Incomplete returns why another node should rather serve: this one is no master, and is not known to have all sessions. Empty: it has.
+func Incomplete(list *PeerList) string {
+	if list.GetRole() == RoleMaster {
+		return ""
+	}
+	for _, peer := range list.GetPeers() {
+		switch {
+		case peer.GetState() != PeerAlive:
+			return fmt.Sprintf("node %s is not alive, so sessions that it serves may be missing here", PeerName(peer))
+		case peer.GetUnverifiedHere() > 0:
+			return fmt.Sprintf("sessions of node %s may be missing here: %s", PeerName(peer), unverified(peer.GetUnverifiedHere()))
+		}
+	}
+	return ""
 }
 
 // PeerProblem is why sessions would be lost with this node, and the remedy.
 type PeerProblem struct {
 	Node         uint32 // of the peer; 0: of all
 	Text, Remedy string
+	Fails        bool // this node should serve, and does not
 }
 
 // maxLag is the longest time without an acknowledgement that is no problem.
@@ -98,7 +141,7 @@ func PeerProblems(list *PeerList) []PeerProblem {
 func problemsOf(peer *Peer) []PeerProblem {
 	var problems []PeerProblem
 	note := func(remedy, format string, arguments ...any) {
-		problems = append(problems, PeerProblem{peer.GetNode(), fmt.Sprintf(format, arguments...), remedy})
+		problems = append(problems, PeerProblem{Node: peer.GetNode(), Text: fmt.Sprintf(format, arguments...), Remedy: remedy})
 	}
 	switch peer.GetState() {
 	case PeerAlive:
@@ -131,15 +174,24 @@ func problemsOf(peer *Peer) []PeerProblem {
 
 // roleProblems compares the roles of the living nodes.
 func roleProblems(list *PeerList) []PeerProblem {
+	const now = "wait until they are copied; `steelyard role %s --now` loses those that are missing"
 	master := func(peer *Peer) bool { return peer.GetState() == PeerAlive && peer.GetRole() == RoleMaster }
 	backup := func(peer *Peer) bool { return peer.GetState() == PeerAlive && peer.GetRole() == RoleBackup }
 	at := slices.IndexFunc(list.GetPeers(), master)
+	allBackups := list.GetRole() == RoleBackup && at < 0 && slices.ContainsFunc(list.GetPeers(), backup)
+	waits := RoleWaits(list)
 	switch {
+	case waits != "":
+		return []PeerProblem{{Text: "this node waits: " + waits, Remedy: fmt.Sprintf(now, RoleWord(list.GetWanted())), Fails: allBackups}}
 	case list.GetRole() == RoleMaster && at >= 0:
-		return []PeerProblem{{list.GetPeers()[at].GetNode(), "it is a master, as this node is",
-			"do VRRP advertisements pass between them? `steelyard role backup` on one of them ends it"}}
-	case list.GetRole() == RoleBackup && at < 0 && slices.ContainsFunc(list.GetPeers(), backup):
-		return []PeerProblem{{0, "no node serves: all are backups", "`steelyard role master` on one of them, or start keepalived"}}
+		return []PeerProblem{{Node: list.GetPeers()[at].GetNode(), Text: "it is a master, as this node is",
+			Remedy: "do VRRP advertisements pass between them? `steelyard role backup` on one of them ends it"}}
+	case allBackups:
+		return []PeerProblem{{Text: "no node serves: all are backups", Remedy: "`steelyard role master` on one of them, or start keepalived"}}
+	case at >= 0 && list.GetPeers()[at].GetUnverifiedHere() > 0:
+		peer := list.GetPeers()[at]
+		return []PeerProblem{{Node: peer.GetNode(), Text: "sessions of it may be missing here: " + unverified(peer.GetUnverifiedHere()),
+			Remedy: fmt.Sprintf(now, "master")}}
 	}
 	return nil
 }

@@ -20,15 +20,22 @@ func TestPeersAndRole(t *testing.T) {
 		t.Errorf("without peers: %v, %v", list, err)
 	}
 	var refusal *dpclient.Error
-	if _, err := c.SetRole(t.Context(), dpclient.RoleMaster); !errors.As(err, &refusal) || refusal.Unknown() {
+	if _, err := c.SetRole(t.Context(), dpclient.RoleMaster, false); !errors.As(err, &refusal) || refusal.Unknown() {
 		t.Errorf("a role without peers: %v", err)
 	}
 	f.Change(func() { f.Peers = &pb.PeerList{Node: 1, Role: dpclient.RoleBackup, Peers: []*pb.Peer{{Node: 2}}} })
-	if before, err := c.SetRole(t.Context(), dpclient.RoleMaster); err != nil || before != dpclient.RoleBackup {
-		t.Errorf("%s, %v", before, err)
+	if result, err := c.SetRole(t.Context(), dpclient.RoleMaster, false); err != nil || result.GetBefore() != dpclient.RoleBackup || result.GetRole() != dpclient.RoleMaster {
+		t.Errorf("%s, %v", result, err)
+	}
+	f.Change(func() { f.RoleWaits = true })
+	if result, err := c.SetRole(t.Context(), dpclient.RoleBackup, false); err != nil || result.GetRole() != dpclient.RoleMaster {
+		t.Errorf("a change that waits: %s, %v", result, err)
+	}
+	if result, err := c.SetRole(t.Context(), dpclient.RoleBackup, true); err != nil || result.GetRole() != dpclient.RoleBackup {
+		t.Errorf("at once: %s, %v", result, err)
 	}
 	list, err := c.Peers(t.Context())
-	if err != nil || list.GetRole() != dpclient.RoleMaster || len(list.GetPeers()) != 1 {
+	if err != nil || list.GetRole() != dpclient.RoleBackup || len(list.GetPeers()) != 1 {
 		t.Errorf("%v, %v", list, err)
 	}
 	f.Change(func() { f.BeforePeers = true })
@@ -53,6 +60,14 @@ func TestPeerProblems(t *testing.T) {
 			Peers: []*pb.Peer{{Node: 2, State: alive, Role: backup, Refused: 1, Copying: 3, Slots: 256, LagMs: 1200}}},
 		"[3 it is a master, as this node is]": {Node: 1, Role: master,
 			Peers: []*pb.Peer{{Node: 2, State: alive, Role: backup}, {Node: 3, State: alive, Role: master}}},
+		"[1 sessions of it may be missing here: 3 of 256 slots are not verified yet]": {Node: 2, Role: backup, Wanted: backup,
+			Peers: []*pb.Peer{{Node: 1, State: alive, Role: master, UnverifiedHere: 3}}},
+		"[0 this node waits: it becomes master when it has the sessions of node 1: 3 of 256 slots are not verified yet]": {Node: 2, Role: backup, Wanted: master,
+			Peers: []*pb.Peer{{Node: 1, State: alive, Role: master, UnverifiedHere: 3}}},
+		"[0 this node waits: it becomes backup when node 2 has its sessions: 255 of 256 slots are not verified yet]": {Node: 1, Role: master, Wanted: backup,
+			Peers: []*pb.Peer{{Node: 2, State: alive, Role: backup, UnverifiedThere: 255}}},
+		"[1 it is silent for 1.1s 0 this node waits: it becomes master within a second, unless a peer appears]": {Node: 2, Role: backup, Wanted: master,
+			Peers: []*pb.Peer{{Node: 1, State: silent, SilentMs: 1100, UnverifiedHere: 256}}},
 		"[0 no node serves: all are backups]": {Node: 1, Role: backup, Peers: []*pb.Peer{{Node: 2, State: alive, Role: backup}}},
 	} {
 		var got []string
@@ -66,6 +81,32 @@ func TestPeerProblems(t *testing.T) {
 			t.Errorf("got %v, want %s", got, want)
 		}
 	}
+}
+
+// A node should rather not serve unless it is known to have all sessions. It fails only if no node serves and this one should.
+func TestIncomplete(t *testing.T) {
+	const alive, silent, master, backup = dpclient.PeerAlive, pb.PeerState_PEER_STATE_SILENT, dpclient.RoleMaster, dpclient.RoleBackup
+	peer := &pb.Peer{Node: 1, Name: "lb1", State: alive, Role: backup, UnverifiedHere: 7}
+	list := &pb.PeerList{Node: 2, Role: backup, Wanted: master, Peers: []*pb.Peer{peer}}
+	expect := func(when, incomplete string, fails bool) {
+		t.Helper()
+		if got := dpclient.Incomplete(list); got != incomplete {
+			t.Errorf("%s: %q", when, got)
+		}
+		if got := slices.ContainsFunc(dpclient.PeerProblems(list), func(p dpclient.PeerProblem) bool { return p.Fails }); got != fails {
+			t.Errorf("%s: fails: %t", when, got)
+		}
+	}
+	const missing = "sessions of node 1 (lb1) may be missing here: 7 of 256 slots are not verified yet"
+	expect("no node serves", missing, true)
+	peer.Role = master
+	expect("the peer serves", missing, false)
+	peer.State = silent
+	expect("it is silent", "node 1 (lb1) is not alive, so sessions that it serves may be missing here", false)
+	peer.State, peer.UnverifiedHere = alive, 0
+	expect("complete", "", false)
+	list.Role, peer.State = master, silent
+	expect("a master", "", false)
 }
 
 // Callers that wait for a forwarder tell its absence from a refusal.

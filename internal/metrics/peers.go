@@ -13,6 +13,7 @@ import (
 var (
 	role = desc("role", "1 for the role of this node among its peers, 0 for the other one.", "role")
 
+	roleWaits    = desc("role_waits", "1 while the role that was set waits for sessions, at this node or at the peer.")
 	peerUp       = desc("peer_up", "1 while the peer is alive.", "peer")
 	peerOffered  = desc("peer_sessions_offered", "Sessions of this node that the peer is to keep.", "peer")
 	peerPresent  = desc("peer_sessions_present", "Of these, sessions that the peer has, verified by equal digests.", "peer")
@@ -38,6 +39,7 @@ func collectPeers(ctx context.Context, s scrape, client *dpclient.Client) error 
 	for _, one := range []dpclient.Role{dpclient.RoleMaster, dpclient.RoleBackup} {
 		s.flag(role, list.GetRole() == one, dpclient.RoleWord(one))
 	}
+	s.flag(roleWaits, dpclient.RoleWaits(list) != "")
 	var resent uint64
 	for _, peer := range list.GetPeers() {
 		node := strconv.Itoa(int(peer.GetNode()))

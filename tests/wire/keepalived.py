@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Debian's keepalived at a node of a pair, with the shipped configuration and notify script."""
 
+import contextlib
 import os
 import shlex
 import signal
 
+from tests.lab import wait_until
 from tests.lab.lab import ROOT
 from tests.lab.steelyard import STEELYARD
 
@@ -15,6 +17,7 @@ INSTALLED = """#!/bin/sh
 case $1 in
 release) exec {release} ;;
 health) exec {steelyard} "$@" --socket {agent} --timeout 10s ;;
+role) test "$2" != --check || exec {steelyard} "$@" --forwarder {forwarder} --timeout 10s ;;
 esac
 exec {steelyard} "$@"
 """
@@ -29,7 +32,7 @@ class Keepalived:
     """keepalived at a node. Its hosts may stall for longer than the shipped interval between
     advertisements, so tests have a longer one."""
 
-    def __init__(self, lab, node, priority, advert_s=2):
+    def __init__(self, lab, node, priority, advert_s=2, preempt=False):
         self.lab, self.node = lab, node
         self.steelyard = node.steelyard
         self.process = None
@@ -38,6 +41,7 @@ class Keepalived:
             INSTALLED.format(
                 steelyard=STEELYARD,
                 agent=self.steelyard.agent_socket,
+                forwarder=self.steelyard.forwarder_socket,
                 release=shlex.join(map(str, self.steelyard.forwarder_argv("--release"))),
             )
         )
@@ -64,6 +68,8 @@ class Keepalived:
         }.items():
             assert shipped in text, shipped
             text = text.replace(shipped, str(here))
+        if preempt:
+            text = text.replace("    nopreempt ", "    # nopreempt ").replace("    nopreempt\n", "")
         self.file = self.steelyard.dir / "keepalived.conf"
         self.file.write_text(text)
 
@@ -91,3 +97,21 @@ class Keepalived:
         os.kill(child, signal.SIGKILL)
         self.process.kill()
         os.waitpid(child, 0)  # adopted; the next keepalived would find it running
+
+
+@contextlib.contextmanager
+def elected(pair, preempt=False):
+    """Starts keepalived at both nodes; the first one is elected. Yields both by node."""
+    first, second = pair.nodes.values()
+    daemons = {
+        node: Keepalived(pair.lab, node, 101 - node.number, preempt=preempt)
+        for node in (first, second)
+    }
+    daemons[first].start()
+    wait_until(lambda: daemons[first].state() == "MASTER", "the first node is elected")
+    daemons[second].start()
+    daemons[second].process.wait_for("Syncing instances to BACKUP")
+    yield daemons
+    for daemon in daemons.values():
+        if daemon.process.alive():
+            daemon.stop()

@@ -12,6 +12,7 @@ from tests.wire.control import Control
 from tests.wire.stage import Stage
 
 SYNC_PORT = 8849
+UDP_HEADER, KIND, HELLO = 8, 6, 1  # bytes; the kind of a datagram of hellos
 MASTER, BACKUP = pb.ROLE_MASTER, pb.ROLE_BACKUP
 HOSTS = {1: ("forwarder", 1), 2: ("standby", 3)}  # node: host, and its number on the front network
 
@@ -28,8 +29,9 @@ class Node:
         assert not response.HasField("error"), response.error.text
         return response
 
-    def set_role(self, role):
-        return self.ask(set_role=pb.SetRoleRequest(role=role)).set_role.before
+    def set_role(self, role, now=True):
+        """now: also if sessions are lost."""
+        return self.ask(set_role=pb.SetRoleRequest(role=role, now=now)).set_role.role
 
     def peers(self):
         return self.ask(list_peers=pb.ListPeersRequest()).list_peers
@@ -48,6 +50,11 @@ class Node:
         """Returns whether its peer has acknowledged all changes."""
         peer = self.peer()
         return not peer.waiting and not peer.lag_ms and not peer.copying
+
+    def lacks_nothing(self):
+        """Returns whether digests have shown that it has all of its peer's sessions."""
+        peer = self.peer()
+        return peer.state == pb.PEER_STATE_ALIVE and not peer.unverified_here
 
     def is_replicated(self, least=1):
         """Returns whether its peer has shown by digests that it has all of this node's sessions."""
@@ -153,3 +160,19 @@ class Pair(Stage):
 
     def heal(self):
         self.lab["standby"].ns.run(["nft", f"delete table {TABLE}"], check=False)
+
+    @contextlib.contextmanager
+    def only_hellos(self, node):
+        """Drops the datagrams of sessions that arrive at a node: its peer is alive, and cannot
+        copy to it."""
+        ns = self.lab[node.steelyard.host].ns
+        table = "inet hellos"
+        chain = "input { type filter hook input priority 0 ; }"
+        ns.run(["nft", f"add table {table}"])
+        ns.run(["nft", f"add chain {table} {chain}"])
+        rule = f"udp dport {SYNC_PORT} @th,{8 * UDP_HEADER + 8 * KIND},8 != {HELLO} drop"
+        ns.run(["nft", f"add rule {table} input {rule}"])
+        try:
+            yield
+        finally:
+            ns.run(["nft", f"delete table {table}"])

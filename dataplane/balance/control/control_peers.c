@@ -32,15 +32,16 @@ int control_set_role(struct sy_balance *b, const pb_request *q, struct arena *a,
 	result->before = role_of(SY_READ(b->peers->role));
 	switch (q->set_role->role) {
 	case STEELYARD__FORWARDER__V1__ROLE__ROLE_MASTER:
-		peers_set_role(b, SYNC_ROLE_MASTER);
+		peers_set_role(b, SYNC_ROLE_MASTER, q->set_role->now);
 		break;
 	case STEELYARD__FORWARDER__V1__ROLE__ROLE_BACKUP:
-		peers_set_role(b, SYNC_ROLE_BACKUP);
+		peers_set_role(b, SYNC_ROLE_BACKUP, q->set_role->now);
 		break;
 	default:
 		return sy_fail(err, EINVAL, "unknown role %d; known: master, backup",
 		               (int)q->set_role->role);
 	}
+	result->role = role_of(SY_READ(b->peers->role));
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_SET_ROLE;
 	out->set_role = result;
 	return 0;
@@ -139,6 +140,8 @@ static int report_peer(const struct peers *p, uint8_t node, struct arena *a, pb_
 	pb->rtt_us = SY_READ(peer->srtt_ns) / 1000;
 	pb->present = SY_READ(peer->kept);
 	pb->refused = SY_READ(peer->refused);
+	pb->unverified_there = SY_READ(peer->lacking);
+	pb->unverified_here = sync_node_lacking(p->node, node);
 	report_logs(p->node, node, now_ns, pb);
 	report_replicas(p->node, node, pb);
 	*out = pb;
@@ -152,6 +155,7 @@ static int report_self(const struct peers *p, struct arena *a, pb_peer_list *l,
 	int rc = reply_socket(a, &p->options.address, p->options.port, &l->address, err);
 	l->node = p->options.node;
 	l->role = role_of(SY_READ(p->role));
+	l->wanted = role_of(p->wanted);
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
 		l->offered += SY_READ(sync_node_log(p->node, slot)->sum.count);
 	for (unsigned w = 0; w < p->b->workers; w++)

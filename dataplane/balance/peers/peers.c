@@ -163,6 +163,8 @@ bool peers_poll(struct sy_worker *w)
 	work |= peers_receive(p, w, &more);
 	if (!work && !due)
 		return false;
+	if (SY_UNLIKELY(w->id == 0 && !p->started_ns))
+		__atomic_store_n(&p->started_ns, w->now_ns, __ATOMIC_RELAXED);
 	more |= w->id == 0 && names_poll(p->b, &p->names);
 	names_follow(p, w);
 	tables_follow(p, w);
@@ -186,60 +188,6 @@ bool peers_is_idle(const struct sy_worker *w)
 {
 	const struct sy_balance *b = w->app;
 	return SY_LIKELY(!b->peers) || rte_ring_empty(b->peers->worker[w->id].inbox);
-}
-
-/* ---- the role -------------------------------------------------------------------------------- */
-
-static void role_begin(struct sy_balance *b, enum sync_role role)
-{
-	if (role != SYNC_ROLE_MASTER)
-		addresses_serve(b, false);
-	__atomic_store_n(&b->peers->role, (uint8_t)role, __ATOMIC_RELAXED);
-	sync_node_set_role(b->peers->node, role);
-	if (role == SYNC_ROLE_MASTER)
-		addresses_serve(b, true);
-}
-
-static enum sync_role role_load(const struct sy_balance *b)
-{
-	return role_file_is_master(b->options.state_directory) ? SYNC_ROLE_MASTER
-	                                                       : SYNC_ROLE_BACKUP;
-}
-
-/* Begins with the saved role, before workers run. */
-static void role_resume(struct sy_balance *b)
-{
-	role_begin(b, role_load(b));
-	for (unsigned w = 0; w < b->workers; w++)
-		b->peers->worker[w].role = b->peers->role;
-}
-
-void peers_acquired(struct sy_balance *b)
-{
-	if (b->peers)
-		role_resume(b);
-}
-
-bool peers_is_standby(const struct sy_balance *b)
-{
-	return b->peers && SY_READ(b->peers->role) != SYNC_ROLE_MASTER;
-}
-
-void peers_set_role(struct sy_balance *b, enum sync_role role)
-{
-	if (role == SY_READ(b->peers->role))
-		return;
-	sy_log(SY_LOG_INFO, "peers", "role: %s", role == SYNC_ROLE_MASTER ? "master" : "backup");
-	/* Save first: this process may be killed while it claims addresses. */
-	int rc = role_file_save(b->options.state_directory, role == SYNC_ROLE_MASTER);
-	if (rc < 0)
-		sy_log(SY_LOG_ERROR, "peers",
-		       "the role cannot be saved in %s: %s; after a restart the former role "
-		       "applies",
-		       b->options.state_directory, strerror(-rc));
-	role_begin(b, role);
-	for (unsigned w = 0; w < b->workers; w++)
-		sy_worker_wake(sy_worker_at(b->rt, w));
 }
 
 /* ---- creation, end --------------------------------------------------------------------------- */
@@ -371,22 +319,10 @@ void peers_close(struct sy_balance *b)
 		peers_sockets_close(b->peers);
 }
 
-/* Turns adopted sessions into replicas of the only peer: it may have served them meanwhile, and the
- * sums show which it still has. */
-void peers_adopted(struct sy_balance *b)
-{
-	const uint32_t mask = b->peers ? peers_mask(&b->peers->options) : 0;
-	if (!mask || (mask & (mask - 1)) || SY_READ(b->peers->role) == SYNC_ROLE_MASTER)
-		return;
-	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
-		uint32_t cursor = 0, record;
-		while ((record = session_next(b->table[slot], &cursor)) != SESSION_NONE)
-			*session_mark_at(b, slot, record) = (uint8_t)__builtin_ctz(mask);
-	}
-}
-
 void peers_tick(struct sy_balance *b)
 {
-	if (b->peers)
-		names_tick(b, &b->peers->names);
+	if (!b->peers)
+		return;
+	names_tick(b, &b->peers->names);
+	role_tick(b);
 }

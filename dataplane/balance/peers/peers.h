@@ -11,7 +11,8 @@
  *
  *   peers_source.c, peers_sink.c   serialise sessions; apply entries to session tables
  *   peers_names.c                  translates server and address ids between nodes
- *   peers.c                        a worker's poll, parts for other workers, the role
+ *   peers.c                        a worker's poll, parts for other workers
+ *   peers_role.c                   the role
  *   peers_socket.c                 the sockets
  */
 #ifndef PEERS_H
@@ -65,6 +66,13 @@ struct peers {
 	 * and reader: the slot's worker */
 	uint32_t full_at[SY_SLOTS];
 	uint8_t role; /* enum sync_role. Writer: control thread; readers: relaxed */
+	/* Of the control thread: the role that was set, which differs while the change waits; when
+	 * it was set; whether this node was the master and has started without its sessions. */
+	uint8_t wanted;
+	bool lost;
+	uint64_t wanted_ns;
+	/* Time of worker 0's first poll; 0: not yet. Writer: worker 0; readers: relaxed */
+	uint64_t started_ns;
 	struct peers_worker worker[SY_MAX_WORKERS];
 };
 
@@ -91,8 +99,15 @@ uint64_t peers_wake_ns(const struct sy_worker *w);
 bool peers_is_idle(const struct sy_worker *w);
 
 /* Called by the control thread. A master serves its sessions and replicas; a backup keeps both for
- * its peer. */
-void peers_set_role(struct sy_balance *b, enum sync_role role);
+ * its peer. Unless at_once, the change waits while sessions would be lost. */
+void peers_set_role(struct sy_balance *b, enum sync_role role, bool at_once);
+
+/* ---- peers_role.c ---------------------------------------------------------------------------- */
+
+/* Begins with the saved role, before workers run. */
+void role_resume(struct sy_balance *b);
+/* Completes a change that has waited. */
+void role_tick(struct sy_balance *b);
 
 /* ---- peers_source.c -------------------------------------------------------------------------- */
 

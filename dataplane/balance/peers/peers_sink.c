@@ -442,6 +442,26 @@ struct sync_sink peers_sink(struct peers *p)
 	};
 }
 
+/* Turns a replica into an own session. Sets its last use to now, so that it does not expire early.
+ */
+static void replica_claim(struct sy_worker *w, unsigned slot, uint32_t record)
+{
+	struct sy_balance *b = w->app;
+	struct session *s = session_at(b->table[slot], record);
+	*session_mark_at(b, slot, record) = 0;
+	session_touch(s, s->seen, (uint16_t)balance_seconds(w));
+	synced_change(w, slot, record);
+}
+
+/* Returns true if the node has just started as a backup: it does not serve the sessions that this
+ * node keeps for it, and may have lost them. */
+static bool is_resigned(const struct peers *p, uint8_t node, unsigned slot)
+{
+	const struct sync_peer *peer = sync_node_peer(p->node, node);
+	return sync_node_replica(p->node, node, slot)->epoch != SY_READ(peer->epoch) &&
+	       SY_READ(peer->role) == SYNC_ROLE_BACKUP;
+}
+
 struct sync_sum peers_stored(void *peers, uint8_t node, unsigned slot)
 {
 	struct peers *p = peers;
@@ -449,17 +469,20 @@ struct sync_sum peers_stored(void *peers, uint8_t node, unsigned slot)
 	if (slot == SYNC_DICTIONARY)
 		return names_stored(&p->names, node);
 	uint8_t *mark = session_mark_at(p->b, slot, 0);
+	const bool claim = is_resigned(p, node, slot);
 	for (uint32_t i = 0; i < p->b->table[slot]->top; i++) {
 		if ((mark[i] & SYNC_OWNER) != node)
 			continue;
+		if (claim) {
+			replica_claim(peers_worker_of(p, slot), slot, i);
+			continue;
+		}
 		mark[i] |= SYNC_KEPT;
 		sync_sum_add(&sum, peers_identity_at(p, slot, i));
 	}
 	return sum;
 }
 
-/* Turns all replicas of the slot into own sessions. Sets their last use to now, so that none
- * expires early. */
 void peers_claim(struct sy_worker *w, unsigned slot)
 {
 	struct sy_balance *b = w->app;
@@ -467,11 +490,7 @@ void peers_claim(struct sy_worker *w, unsigned slot)
 	uint8_t *mark = session_mark_at(b, slot, 0);
 	sync_node_claim(b->sync, slot);
 	for (uint32_t i = 0; i < t->top; i++) {
-		if (!(mark[i] & SYNC_OWNER))
-			continue;
-		mark[i] = 0;
-		session_touch(session_at(t, i), session_at(t, i)->seen,
-		              (uint16_t)balance_seconds(w));
-		synced_change(w, slot, i);
+		if (mark[i] & SYNC_OWNER)
+			replica_claim(w, slot, i);
 	}
 }

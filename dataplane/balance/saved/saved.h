@@ -46,11 +46,16 @@ bool saved_is_refused(int rc);
 
 /* ---- role_file.c ----------------------------------------------------------------------------- */
 
-/* Was this node the master when the role was saved last, in this boot of its host? directory NULL,
- * or no such file: no. */
-bool role_file_is_master(const char *directory);
+/* The role of this node, and the one that was set: they differ while the change waits. */
+struct saved_role {
+	bool master, wanted_master;
+};
+
+/* Returns the saved role; a backup's if directory is NULL, or if it was saved in another boot of
+ * this host, or not at all. */
+struct saved_role role_file_load(const char *directory);
 /* 0 or a negative errno. */
-int role_file_save(const char *directory, bool master);
+int role_file_save(const char *directory, struct saved_role role);
 
 /* ---- set_file.c: the data of sets ---------------------------------------------------------------
  */

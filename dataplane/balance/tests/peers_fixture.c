@@ -25,7 +25,9 @@ static unsigned for_harness, for_mirror;
 static void queue_add(struct datagram *queue, unsigned *count, unsigned worker,
                       const uint8_t *bytes, size_t len)
 {
-	if (!running || (running->lossy && rng_percent(&running->f->rng, 25)))
+	const bool hello = bytes[offsetof(struct sync_header, kind)] == SYNC_HELLO;
+	if (!running || (running->lossy && rng_percent(&running->f->rng, 25)) ||
+	    (running->only_hellos && !hello))
 		return;
 	assert_true(*count < QUEUE);
 	queue[*count].worker = worker;
@@ -242,7 +244,7 @@ static bool describe(void *context, unsigned slot, uint32_t record, bool known,
 		return m->name[record].used;
 	}
 	const struct mirror_session *s = &m->session[slot * MIRROR_SLOT + record];
-	*hash = s->hash;
+	*hash = s->hash ^ m->wrong_sums;
 	struct sync_session put = s->session;
 	put.from_master = put.known = false;
 	if (s->used)
@@ -377,6 +379,7 @@ void mirror_open(struct mirror *m, struct flows *f, uint8_t number)
 	assert_true(m->session && m->name && m->marks && m->name_marks);
 	m->node = sync_node_create(&o, f->harness.now_ns);
 	assert_non_null(m->node);
+	sync_node_set_role(m->node, m->role);
 	running = m;
 	for_harness = for_mirror = 0;
 }

@@ -20,6 +20,9 @@ struct mirror {
 	bool offers;       /* mirror_offer(): it puts what it has, and keeps nothing */
 	unsigned declined; /* while it offers: puts of the harness */
 	bool lossy;        /* a fourth of the datagrams is lost, in both directions */
+	bool wrong_sums;   /* nothing that it puts is ever verified */
+	bool only_hellos;  /* all other datagrams are lost, in both directions */
+	uint8_t role;      /* mirror_open(): enum sync_role */
 	struct mirror_session {
 		bool used;
 		uint8_t mark;

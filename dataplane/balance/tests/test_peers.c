@@ -10,93 +10,7 @@
 
 #include <cmocka.h>
 
-#include "peers_fixture.h"
-
-#define FLOWS  40
-#define MASTER SYNC_ROLE_MASTER
-#define BACKUP SYNC_ROLE_BACKUP
-
-static struct sy_peers_options options;
-
-/* Ends the harness, with its sessions, and opens one that is this node, with its services in the
- * other order: ids differ. */
-static void become_unconfigured(struct flows *f, uint8_t node)
-{
-	char path[FOLDER_NAME + 32];
-	harness_discard(&f->harness);
-	for (unsigned i = 0; i < 3; i++) {
-		static const char *const name[] = {"config", "journal", "role"};
-		snprintf(path, sizeof(path), "%s/%s", f->state, name[i]);
-		unlink(path);
-	}
-	options = mirror_options(node);
-	f->options.peers = &options;
-	f->options.ticket = 0;
-	flows_open(f);
-}
-
-static void become(struct flows *f, uint8_t node, unsigned workers, enum sync_role role)
-{
-	static const unsigned order[] = {0, 1, 2, 3}, reverse[] = {3, 2, 1, 0};
-	f->options.workers = workers;
-	become_unconfigured(f, node);
-	flows_configure(f, node == 1 ? order : reverse);
-	peers_set_role(f->harness.b, role);
-}
-
-static int teardown(void **state)
-{
-	struct flows *f = *state;
-	char path[FOLDER_NAME + 32];
-	snprintf(path, sizeof(path), "%s/role", f->state);
-	unlink(path);
-	return flows_teardown(state);
-}
-
-static void open_all(struct flows *f, struct flow flow[FLOWS])
-{
-	for (unsigned i = 0; i < FLOWS; i++)
-		flow_open(f, &flow[i], i % FLOW_SERVICES, (uint16_t)(1000 + i));
-}
-
-static void check_all(struct flows *f, struct flow flow[FLOWS])
-{
-	for (unsigned i = 0; i < FLOWS; i++) {
-		struct session *s = flow_session(f, &flow[i]);
-		assert_non_null(s);
-		flow[i].server_id = s->server;
-		flow_check(f, &flow[i]);
-	}
-	flows_check_active(f, FLOWS);
-}
-
-/* Waits until both have what the other one offers. */
-static void settle(struct mirror *m)
-{
-	for (unsigned ms = 0; ms < 60000 && !mirror_is_complete(m); ms += 100)
-		mirror_run(m, 100);
-	assert_true(mirror_is_complete(m));
-}
-
-/* The mirror gets the sessions of FLOWS flows from node 1, whose harness ends; the harness is node
- * 2, a backup, and gets them. */
-static void move_to_standby(struct flows *f, struct mirror *m, struct flow flow[FLOWS],
-                            unsigned workers, unsigned standby_workers)
-{
-	become(f, 1, workers, MASTER);
-	mirror_open(m, f, 2);
-	open_all(f, flow);
-	check_all(f, flow);
-	settle(m);
-	assert_int_equal(mirror_count(m), FLOWS);
-	mirror_close(m);
-
-	become(f, 2, standby_workers, BACKUP);
-	mirror_open(m, f, 1);
-	mirror_offer(m);
-	settle(m);
-	flows_check_active(f, FLOWS);
-}
+#include "pair_fixture.h"
 
 static void test_sessions_continue_at_the_peer(void **state)
 {
@@ -104,9 +18,9 @@ static void test_sessions_continue_at_the_peer(void **state)
 	struct flow flow[FLOWS];
 	for (unsigned round = 0; round < 4; round++) {
 		struct mirror m = {.lossy = round % 2};
-		move_to_standby(f, &m, flow, 1 + round % 2, 1 + round / 2);
-		peers_set_role(f->harness.b, MASTER);
-		check_all(f, flow);
+		pair_move(f, &m, flow, 1 + round % 2, 1 + round / 2);
+		peers_set_role(f->harness.b, MASTER, true);
+		pair_check(f, flow);
 		mirror_free(&m);
 	}
 }
@@ -118,13 +32,13 @@ static void test_a_standby_does_not_expire_sessions(void **state)
 	struct flows *f = *state;
 	struct flow flow[FLOWS];
 	struct mirror m = {0};
-	move_to_standby(f, &m, flow, 1, 1);
+	pair_move(f, &m, flow, 1, 1);
 	mirror_run(&m, 2000 * 1000); /* longer than any timeout */
 	flows_check_active(f, FLOWS);
 	mirror_close(&m); /* the owner dies */
-	peers_set_role(f->harness.b, MASTER);
+	peers_set_role(f->harness.b, MASTER, true);
 	flows_advance(f, 2);
-	check_all(f, flow);
+	pair_check(f, flow);
 	flows_advance(f, 2000);
 	flows_check_active(f, 0);
 	mirror_free(&m);
@@ -136,9 +50,9 @@ static void test_an_end_is_replicated_silently(void **state)
 	struct flow flow[FLOWS];
 	struct mirror m = {.lossy = true};
 	struct sy_tcp segment;
-	move_to_standby(f, &m, flow, 2, 2);
+	pair_move(f, &m, flow, 2, 2);
 	mirror_end_all(&m);
-	settle(&m);
+	pair_settle(&m);
 	flows_check_active(f, 0);
 	/* resets are for the owner to send */
 	assert_false(flows_originated_segment(f, HARNESS_WAN, &segment));
@@ -151,12 +65,12 @@ static void test_an_expiry_is_replicated(void **state)
 	struct flows *f = *state;
 	struct flow flow[FLOWS];
 	struct mirror m = {0};
-	become(f, 1, 1, MASTER);
+	pair_become(f, 1, 1, MASTER);
 	mirror_open(&m, f, 2);
-	open_all(f, flow);
-	settle(&m);
+	pair_open(f, flow);
+	pair_settle(&m);
 	mirror_run(&m, 2000 * 1000);
-	settle(&m);
+	pair_settle(&m);
 	assert_int_equal(mirror_count(&m), 0);
 	mirror_free(&m);
 }
@@ -176,20 +90,20 @@ static void test_refused_sessions_come_after_the_configuration(void **state)
 	struct flows *f = *state;
 	struct flow flow[FLOWS];
 	struct mirror m = {0};
-	move_to_standby(f, &m, flow, 1, 1);
+	pair_move(f, &m, flow, 1, 1);
 	mirror_close(&m);
-	become_unconfigured(f, 2);
+	pair_begin(f, 2);
 	mirror_open(&m, f, 1);
 	mirror_offer(&m);
-	settle(&m);
+	pair_settle(&m);
 	flows_check_active(f, 0);
 	assert_true(refused(f, PEERS_REFUSED_SERVER) >= FLOWS);
 	flows_configure(f, order);
 	mirror_run(&m, 1000);
-	settle(&m);
+	pair_settle(&m);
 	flows_check_active(f, FLOWS);
-	peers_set_role(f->harness.b, MASTER);
-	check_all(f, flow);
+	peers_set_role(f->harness.b, MASTER, true);
+	pair_check(f, flow);
 	mirror_free(&m);
 }
 
@@ -200,9 +114,9 @@ static void test_a_master_serves_what_a_peer_offers(void **state)
 	struct flows *f = *state;
 	struct flow flow[FLOWS];
 	struct mirror m = {0};
-	move_to_standby(f, &m, flow, 1, 1);
+	pair_move(f, &m, flow, 1, 1);
 	mirror_close(&m);
-	become(f, 2, 1, MASTER);
+	pair_become(f, 2, 1, MASTER);
 	mirror_open(&m, f, 1);
 	mirror_offer(&m);
 	mirror_run(&m, 1000);
@@ -210,7 +124,7 @@ static void test_a_master_serves_what_a_peer_offers(void **state)
 	assert_int_equal(m.declined, FLOWS); /* offered back, as its own */
 	mirror_end_all(&m);                  /* the former owner has no say any more */
 	mirror_run(&m, 1000);
-	check_all(f, flow);
+	pair_check(f, flow);
 	mirror_free(&m);
 }
 
@@ -219,11 +133,11 @@ static void test_a_master_serves_what_a_peer_offers(void **state)
 static uint64_t open_at_both(struct flows *f, struct mirror *m, struct flow flow[FLOWS],
                              uint8_t node)
 {
-	become(f, node, 1, MASTER);
+	pair_become(f, node, 1, MASTER);
 	mirror_open(m, f, 3 - node);
-	open_all(f, flow);
-	settle(m);
-	peers_set_role(f->harness.b, BACKUP);
+	pair_open(f, flow);
+	pair_settle(m);
+	peers_set_role(f->harness.b, BACKUP, true);
 	const uint64_t before = refused(f, PEERS_REFUSED_OWN);
 	mirror_offer(m);
 	mirror_run(m, 1000);
@@ -239,8 +153,8 @@ static void test_two_backups_keep_a_session_once(void **state)
 	assert_true(open_at_both(f, &m, flow, 1) >= FLOWS);
 	mirror_end_all(&m);
 	mirror_run(&m, 1000);
-	peers_set_role(f->harness.b, MASTER);
-	check_all(f, flow);
+	peers_set_role(f->harness.b, MASTER, true);
+	pair_check(f, flow);
 	mirror_free(&m);
 }
 
@@ -254,8 +168,8 @@ static void test_a_session_that_both_give_stays(void **state)
 	mirror_give_all(&m);
 	mirror_run(&m, 1000);
 	assert_int_equal(m.declined, FLOWS); /* offered again */
-	peers_set_role(f->harness.b, MASTER);
-	check_all(f, flow);
+	peers_set_role(f->harness.b, MASTER, true);
+	pair_check(f, flow);
 	mirror_free(&m);
 }
 
@@ -266,7 +180,7 @@ static void test_a_busy_standby_answers_at_once(void **state)
 	struct flows *f = *state;
 	struct flow flow[FLOWS];
 	struct mirror m = {0};
-	move_to_standby(f, &m, flow, 1, 1);
+	pair_move(f, &m, flow, 1, 1);
 	for (unsigned i = 0; i < 20; i++) {
 		mirror_run(&m, 11 + i); /* other moments of its own rounds */
 		mirror_end_one(&m);
@@ -290,17 +204,17 @@ static void test_a_removed_server_stops_no_log(void **state)
 	struct mirror m = {0};
 	struct changes c = {0};
 	uint32_t generation[SY_SLOTS];
-	become(f, 1, 1, MASTER);
+	pair_become(f, 1, 1, MASTER);
 	mirror_open(&m, f, 2);
-	open_all(f, flow);
-	settle(&m);
+	pair_open(f, flow);
+	pair_settle(&m);
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
 		generation[slot] = sync_node_log(f->harness.b->sync, slot)->generation;
 	for (unsigned s = 0; s < FLOW_SERVICES; s++)
 		delete_server(&c, &f->service[s], &f->server[s][0], s % 2 ? 5353 : 8080);
 	flows_commit(f, &c);
 	mirror_run(&m, 30 * 1000);
-	settle(&m);
+	pair_settle(&m);
 	assert_int_equal(mirror_count(&m), FLOWS / 2);
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
 		assert_int_equal(sync_node_log(f->harness.b->sync, slot)->generation,
@@ -315,24 +229,24 @@ static void test_peers_keep_sessions_of_an_age(void **state)
 	struct flows *f = *state;
 	struct flow flow[FLOWS], young;
 	struct mirror m = {0};
-	become(f, 1, 1, MASTER);
+	pair_become(f, 1, 1, MASTER);
 	flows_sync_older_than(f, 3);
 	mirror_open(&m, f, 2);
-	open_all(f, flow);
+	pair_open(f, flow);
 	mirror_run(&m, 1900);
-	settle(&m);
+	pair_settle(&m);
 	assert_int_equal(mirror_count(&m), 0);
 	mirror_run(&m, 5000);
-	settle(&m);
+	pair_settle(&m);
 	assert_int_equal(mirror_count(&m), FLOWS);
 	flow_open(f, &young, 0, 999);
 	flow_open(f, &young, 1, 999);
 	flow_check(f, &young);
-	settle(&m);
+	pair_settle(&m);
 	assert_int_equal(mirror_count(&m), FLOWS);
 	mirror_close(&m);
 	mirror_open(&m, f, 2); /* its copies have the same sessions */
-	settle(&m);
+	pair_settle(&m);
 	assert_int_equal(mirror_count(&m), FLOWS);
 	mirror_free(&m);
 }
@@ -457,26 +371,26 @@ static void test_sessions_of_all_modes_continue(void **state)
 	struct flows *f = *state;
 	struct session before[MODE_FLOWS][2], after[2];
 	struct mirror m = {.lossy = true};
-	become(f, 1, 1, MASTER);
+	pair_become(f, 1, 1, MASTER);
 	modes_configure(f, false);
 	mirror_open(&m, f, 2);
 	modes_open(f);
-	settle(&m);
+	pair_settle(&m);
 	assert_int_equal(mirror_count(&m), MODE_FLOWS);
 	for (unsigned i = 0; i < MODE_FLOWS; i++)
 		mode_records(f, i, before[i]);
 	mirror_close(&m);
 
-	become(f, 2, 2, BACKUP);
+	pair_become(f, 2, 2, BACKUP);
 	modes_configure(f, true);
 	mirror_open(&m, f, 1);
 	mirror_offer(&m);
-	settle(&m);
+	pair_settle(&m);
 	for (unsigned i = 0; i < MODE_FLOWS; i++) {
 		mode_records(f, i, after);
 		assert_memory_equal(after, before[i], sizeof(after));
 	}
-	peers_set_role(f->harness.b, MASTER);
+	peers_set_role(f->harness.b, MASTER, true);
 	for (unsigned i = 0; i < MODE_FLOWS; i++) {
 		mode_send(f, i, SY_TCP_ACK);
 		mode_answer(f, i, SY_TCP_ACK);
@@ -492,31 +406,31 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup_teardown(test_sessions_continue_at_the_peer, flows_setup,
-	                                        teardown),
+	                                        pair_teardown),
 	        cmocka_unit_test_setup_teardown(test_a_standby_does_not_expire_sessions,
-	                                        flows_setup, teardown),
+	                                        flows_setup, pair_teardown),
 	        cmocka_unit_test_setup_teardown(test_an_end_is_replicated_silently, flows_setup,
-	                                        teardown),
+	                                        pair_teardown),
 	        cmocka_unit_test_setup_teardown(test_a_busy_standby_answers_at_once, flows_setup,
-	                                        teardown),
+	                                        pair_teardown),
 	        cmocka_unit_test_setup_teardown(test_an_expiry_is_replicated, flows_setup,
-	                                        teardown),
+	                                        pair_teardown),
 	        cmocka_unit_test_setup_teardown(test_refused_sessions_come_after_the_configuration,
-	                                        flows_setup, teardown),
+	                                        flows_setup, pair_teardown),
 	        cmocka_unit_test_setup_teardown(test_a_master_serves_what_a_peer_offers,
-	                                        flows_setup, teardown),
+	                                        flows_setup, pair_teardown),
 	        cmocka_unit_test_setup_teardown(test_two_backups_keep_a_session_once, flows_setup,
-	                                        teardown),
+	                                        pair_teardown),
 	        cmocka_unit_test_setup_teardown(test_a_session_that_both_give_stays, flows_setup,
-	                                        teardown),
+	                                        pair_teardown),
 	        cmocka_unit_test_setup_teardown(test_a_removed_server_stops_no_log, flows_setup,
-	                                        teardown),
+	                                        pair_teardown),
 	        cmocka_unit_test_setup_teardown(test_peers_keep_sessions_of_an_age, flows_setup,
-	                                        teardown),
+	                                        pair_teardown),
 	        cmocka_unit_test_setup_teardown(test_age_excludes_other_settings, flows_setup,
-	                                        teardown),
+	                                        pair_teardown),
 	        cmocka_unit_test_setup_teardown(test_sessions_of_all_modes_continue, flows_setup,
-	                                        teardown),
+	                                        pair_teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,6 +42,7 @@ type Forwarder struct {
 	Slots        []*pb.Slot
 	Peers        *pb.PeerList // nil: none are configured
 	BeforePeers  bool         // an earlier version, without roles and peers
+	RoleWaits    bool         // a change of the role waits
 	// Answers an upgrade by a result or a refusal; if by neither, the connection ends. nil: refuses all.
 	Upgrade func(*pb.UpgradeRequest) (*pb.UpgradeResult, *pb.Error)
 	Traffic func(key *pb.ServiceKey, server *pb.Server) *pb.Traffic // server nil: the service's

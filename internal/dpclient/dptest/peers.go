@@ -15,8 +15,11 @@ func (s *session) setRole(request *pb.SetRoleRequest) *pb.Response {
 		return refuse(pb.Code_CODE_INVALID, "this forwarder has no peers, so it has no role")
 	}
 	before := s.Peers.GetRole()
-	s.Peers.Role = request.GetRole()
-	return &pb.Response{Body: &pb.Response_SetRole{SetRole: &pb.RoleResult{Before: before}}}
+	s.Peers.Wanted = request.GetRole()
+	if request.GetNow() || !s.RoleWaits {
+		s.Peers.Role = request.GetRole()
+	}
+	return &pb.Response{Body: &pb.Response_SetRole{SetRole: &pb.RoleResult{Before: before, Role: s.Peers.GetRole()}}}
 }
 
 func (s *session) listPeers() *pb.Response {
