@@ -327,7 +327,7 @@ OPTIONAL = ("programs",)  # run only if named
 
 def schedule_of(lanes):
     """Returns which part starts next when a lane is free. The longest suite starts at once in all
-    lanes except one, because it waits more than half of its time. The computing suites run one by
+    lanes except one, because it waits three quarters of its time. The computing suites run one by
     one in the last lane, on the remaining cores; then all lanes share the rest."""
     return (
         *(("wire-asan", part) for part in range(lanes - 1)),

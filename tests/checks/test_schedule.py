@@ -65,7 +65,7 @@ def test_every_lane_has_a_part_of_every_suite(count):
 
 
 @pytest.mark.parametrize(
-    ("cores", "memory_gb", "count"), ((1, 16, 2), (2, 16, 4), (2, 5, 2), (16, 64, 8), (2, 0, 2))
+    ("cores", "memory_gb", "count"), ((1, 16, 2), (2, 16, 5), (2, 5, 2), (16, 64, 8), (2, 0, 2))
 )
 def test_lanes_follow_cores_and_memory(cores, memory_gb, count):
     assert lanes(cores, memory_gb) == count
