@@ -167,7 +167,8 @@ static struct model_service *service_copy(const struct model_service *s)
 	if (!copy)
 		return NULL;
 	*copy = *s;
-	copy->server = calloc(s->servers ? s->servers : 1, sizeof(*s->server));
+	copy->server_capacity = s->servers ? s->servers : 1;
+	copy->server = calloc(copy->server_capacity, sizeof(*s->server));
 	copy->snat = snat_copy(s->snat);
 	if (!copy->server || (s->snat && !copy->snat)) {
 		model_service_free(copy);
@@ -176,6 +177,21 @@ static struct model_service *service_copy(const struct model_service *s)
 	if (s->servers > 0)
 		memcpy(copy->server, s->server, s->servers * sizeof(*s->server));
 	return copy;
+}
+
+/* Reserves capacity for another server, or half as many as there are: services have few, or
+ * thousands. */
+static bool servers_reserve(struct model_service *s)
+{
+	if (s->servers < s->server_capacity)
+		return true;
+	unsigned capacity = s->servers + s->servers / 2 + 1;
+	struct model_server *grown = realloc(s->server, capacity * sizeof(*grown));
+	if (!grown)
+		return false;
+	s->server = grown;
+	s->server_capacity = capacity;
+	return true;
 }
 
 bool list_reserve(void **list, unsigned count, unsigned *capacity, size_t size)
@@ -446,11 +462,8 @@ static int put_server(struct sy_balance *b, const model_change *c, struct sy_err
 	if (s->servers == MODEL_SERVERS)
 		return sy_fail(err, ENOSPC, "service %s has %u servers, which is the limit",
 		               s->name, MODEL_SERVERS);
-	struct model_server *grown = realloc(s->server, (s->servers + 1) * sizeof(*grown));
-	if (grown)
-		s->server = grown;
-	if (!grown || !list_reserve((void **)&m->new_server, m->new_server_count,
-	                            &m->new_server_capacity, sizeof(*m->new_server)))
+	if (!servers_reserve(s) || !list_reserve((void **)&m->new_server, m->new_server_count,
+	                                         &m->new_server_capacity, sizeof(*m->new_server)))
 		return sy_fail(err, ENOMEM, "service %s: no memory for another server", s->name);
 	struct endpoint endpoint = {
 	        .addr = request.addr,

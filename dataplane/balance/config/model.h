@@ -45,7 +45,7 @@ struct model_service {
 	struct policy policy;
 	bool ramping;                     /* on the model's list of services in slow start */
 	uint16_t timeout[SESSION_STATES]; /* 0: the default */
-	unsigned servers;
+	unsigned servers, server_capacity;
 	struct model_server *server;
 	uint64_t shares_until_ns; /* measured shares are valid until then; 0: weights are used */
 	uint32_t ceiling;         /* pool_ceiling() of its pools; 0: none */
