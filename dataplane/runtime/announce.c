@@ -91,6 +91,12 @@ void announce_port(struct sy_runtime *rt, unsigned port)
 		sy_claims_each(rt->claims, announce_claim, &(struct announce_on){rt, port});
 }
 
+void sy_addresses_announce(struct sy_runtime *rt)
+{
+	if (rt->claims)
+		sy_claims_each(rt->claims, announce_claim, &(struct announce_on){rt, SY_PORT_NONE});
+}
+
 void announce_forget(struct sy_runtime *rt, const struct sy_addr *addr)
 {
 	struct announcements *a = rt->announcements;

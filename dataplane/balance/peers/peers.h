@@ -74,6 +74,8 @@ struct peers {
 	/* Time of worker 0's first poll; 0: not yet. Writer: worker 0; readers: relaxed */
 	uint64_t started_ns;
 	struct peers_worker worker[SY_MAX_WORKERS];
+	/* By node: the role of a live peer at the last tick; SYNC_ROLE_UNKNOWN: it was not alive */
+	uint8_t seen[SYNC_NODES];
 };
 
 /* Creates b->peers and b->sync, if peers are configured; before workers run. */

@@ -124,9 +124,28 @@ void peers_set_role(struct sy_balance *b, enum sync_role role, bool at_once)
 	}
 }
 
+/* Returns true if a live peer is a backup now, and may have announced this node's addresses before:
+ * it was a master, or this node heard nothing from it. */
+static bool peer_has_resigned(struct peers *p)
+{
+	const uint64_t now_ns = sy_worker_at(p->b->rt, 0)->now_ns;
+	bool resigned = false;
+	for (uint8_t node = 1; node < SYNC_NODES; node++) {
+		const struct sync_peer *peer = sync_node_peer(p->node, node);
+		const uint8_t role = p->options.peer[node].port && sync_peer_is_alive(peer, now_ns)
+		                             ? SY_READ(peer->role)
+		                             : SYNC_ROLE_UNKNOWN;
+		resigned |= role == SYNC_ROLE_BACKUP && p->seen[node] != role;
+		p->seen[node] = role;
+	}
+	return resigned;
+}
+
 void role_tick(struct sy_balance *b)
 {
-	const struct peers *p = b->peers;
+	struct peers *p = b->peers;
+	if (peer_has_resigned(p) && p->role == SYNC_ROLE_MASTER)
+		sy_addresses_announce(b->rt);
 	if (SY_UNLIKELY(p->role != p->wanted) && b->ctl->owner && b->ctl->store && !change_waits(p))
 		role_change(b);
 }

@@ -342,6 +342,8 @@ uint16_t sy_port_mtu(const struct sy_runtime *rt, unsigned port);
 int sy_address_claim(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
 /* The same without probing the network first: the address's former holder has released it. */
 int sy_address_claim_now(struct sy_runtime *rt, const struct sy_addr *addr, struct sy_error *err);
+/* Announces all claimed addresses again: neighbours may have learned another node's MAC address. */
+void sy_addresses_announce(struct sy_runtime *rt);
 /* New addresses of sy_address_claim() are being probed, and not claimed yet: returns true, and
  * calls fn(ctx) once when that is over, some 0.3 s later. An address that another host has stays
  * unclaimed, and is a sy_runtime_problem(). */
