@@ -140,7 +140,8 @@ static void adopt_report(const struct sy_balance *b)
 static void adopt_tables(struct sy_balance *b)
 {
 	b->key = *session_store_key(b->ctl->store);
-	b->secret = session_store_secret(b->ctl->store);
+	b->secret[0] = session_store_secret(b->ctl->store);
+	b->secrets = 1;
 	b->index = session_store_indexes(b->ctl->store);
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
 		b->table[slot] = session_store_table(b->ctl->store, (uint8_t)slot);

@@ -147,7 +147,7 @@ static uint32_t cookie_of(struct fuzz_traffic *w, const struct sy_tuple *t, uint
 	struct harness *r = &w->topology.harness;
 	unsigned owner = sy_slot_worker(r->rt, sy_slot_of(&t->src, t->sport));
 	const struct cookie_keys *keys = &inspect_worker(r->b, owner)->cookies;
-	uint64_t hash = sy_cookie_hash(&keys->key[keys->epoch & 1], t, number);
+	uint64_t hash = sy_cookie_hash(&keys->key[0][keys->epoch & 1], t, number);
 	return keys->epoch ? sy_cookie_make(hash, keys->epoch & 1, sy_addr_is_v4(&t->src), &options)
 	                   : 0;
 }

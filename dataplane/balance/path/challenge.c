@@ -36,17 +36,22 @@ uint64_t challenge_client(const struct sy_balance *b, const struct service *serv
 /* ---- cookies --------------------------------------------------------------------------------- */
 
 /* The 31 check bits for this tuple and a client with this number of proofs. */
-static uint32_t check_of(const struct cookie_keys *keys, unsigned epoch, const struct sy_tuple *t,
+static uint32_t check_of(const struct sy_siphash_key *key, const struct sy_tuple *t,
                          unsigned proofs)
 {
-	return (uint32_t)sy_cookie_hash(&keys->key[epoch], t, proofs) & CHECK_MASK;
+	return (uint32_t)sy_cookie_hash(key, t, proofs) & CHECK_MASK;
 }
 
 static bool number_is_cookie(struct sy_worker *w, const struct sy_tuple *t, uint32_t number,
                              unsigned proofs)
 {
-	return (number & CHECK_MASK) ==
-	       check_of(defence_keys(w), number >> EPOCH_SHIFT, t, proofs & VALIDATED_PROOFS);
+	const struct sy_balance *b = w->app;
+	const struct cookie_keys *keys = defence_keys(w);
+	for (unsigned i = 0; i < b->secrets; i++)
+		if ((number & CHECK_MASK) ==
+		    check_of(&keys->key[i][number >> EPOCH_SHIFT], t, proofs & VALIDATED_PROOFS))
+			return true;
+	return false;
 }
 
 /* ---- SYNs ------------------------------------------------------------------------------------ */
@@ -61,7 +66,8 @@ static void challenge_answer(struct sy_worker *w, struct sy_burst *burst, unsign
 	unsigned proofs = validated_proofs(b->validated, client, balance_seconds(w));
 	const struct sy_tcp_segment answer = {
 	        .seq = (uint32_t)(client >> 16) ^ (uint32_t)w->tsc, /* any number will do */
-	        .ack = (uint32_t)epoch << EPOCH_SHIFT | check_of(keys, epoch, &v->tuple, proofs),
+	        .ack = (uint32_t)epoch << EPOCH_SHIFT |
+	               check_of(&keys->key[0][epoch], &v->tuple, proofs),
 	        .flags = SY_TCP_ACK,
 	        .window = WINDOW,
 	        .options = {.scale = SY_TCP_NO_SCALE},

@@ -39,10 +39,11 @@ bool defence_has_outstanding_cookies(const struct sy_worker *w, const struct ser
 	uint32_t at = SY_READ(b->cookies_at[service->id]);
 	if (at != 0)
 		return balance_seconds(w) - at <= COOKIE_LIFE;
-	/* The predecessor process may have sent cookies. */
-	uint32_t began = SY_READ(b->watches_since);
+	/* The predecessor process may have sent cookies, or the former master. */
+	uint32_t began = SY_READ(b->watches_since), served = SY_READ(b->serves_since);
 	return service->policy.syn_defence == DEFENCE_AUTO &&
-	       (began == 0 || balance_seconds(w) - began <= COOKIE_LIFE);
+	       (began == 0 || balance_seconds(w) - began <= COOKIE_LIFE ||
+	        (served != 0 && balance_seconds(w) - served <= COOKIE_LIFE));
 }
 
 void defence_note(const struct sy_worker *w, const struct service *service)
@@ -68,12 +69,15 @@ const struct cookie_keys *defence_keys(struct sy_worker *w)
 	struct balance_worker *bw = balance_worker_of(w);
 	struct cookie_keys *keys = &bw->cookies;
 	const struct sy_balance *b = w->app;
-	uint64_t epoch = w->now_ns / EPOCH_NS + 1; /* 0: no keys yet */
+	/* 0: no keys yet */
+	uint64_t epoch = (w->now_ns + SY_READ(b->cookie_clock_ns)) / EPOCH_NS + 1;
 
 	if (SY_UNLIKELY(keys->epoch != epoch)) {
 		keys->epoch = epoch;
-		keys->key[epoch & 1] = epoch_key(&b->secret, epoch);
-		keys->key[(epoch & 1) ^ 1] = epoch_key(&b->secret, epoch - 1);
+		for (unsigned i = 0; i < b->secrets; i++) {
+			keys->key[i][epoch & 1] = epoch_key(&b->secret[i], epoch);
+			keys->key[i][(epoch & 1) ^ 1] = epoch_key(&b->secret[i], epoch - 1);
+		}
 	}
 	return keys;
 }
@@ -129,7 +133,7 @@ void defence_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	        balance_seconds(w));
 	o.sack &= !(withheld & REFUSED_SACK);
 	o.timestamps &= !(withheld & REFUSED_TIMESTAMPS);
-	uint64_t hash = sy_cookie_hash(&keys->key[epoch], &v->tuple, number);
+	uint64_t hash = sy_cookie_hash(&keys->key[0][epoch], &v->tuple, number);
 	uint16_t ours = service_mss(w, service, v->v4);
 	uint16_t fallback = v->v4 ? MSS_DEFAULT_V4 : MSS_DEFAULT_V6;
 	uint32_t window = WINDOW_SEGMENTS * (o.mss ? ours : fallback);
@@ -156,11 +160,18 @@ void defence_answer(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 static bool cookie_is_valid(struct sy_worker *w, const struct sy_view *v, const struct sy_tcp *tcp,
                             struct sy_tcp_options *o)
 {
+	const struct sy_balance *b = w->app;
 	const struct cookie_keys *keys = defence_keys(w);
 	uint32_t cookie = ntohl(tcp->ack) - 1;
-	const struct sy_siphash_key *key = &keys->key[sy_cookie_epoch(cookie)];
-	uint64_t hash = sy_cookie_hash(key, &v->tuple, ntohl(tcp->seq) - 1);
-	return sy_cookie_check(hash, cookie, v->v4, o);
+	const struct sy_tcp_options options = *o;
+	for (unsigned i = 0; i < b->secrets; i++) {
+		const struct sy_siphash_key *key = &keys->key[i][sy_cookie_epoch(cookie)];
+		*o = options;
+		if (sy_cookie_check(sy_cookie_hash(key, &v->tuple, ntohl(tcp->seq) - 1), cookie,
+		                    v->v4, o))
+			return true;
+	}
+	return false;
 }
 
 static void opening_fill(struct splice_opening *opening, const struct sy_view *v,

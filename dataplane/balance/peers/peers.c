@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rte_ring.h>
@@ -212,6 +213,18 @@ static uint64_t key_derive(struct peers *p)
 	return sy_hash_mix(h, UINT64_C(0x94d049bb133111eb));
 }
 
+/* Derives the secrets of cookies. */
+static bool cookies_derive(struct peers *p, const struct sync_secret secret[SYNC_SECRETS])
+{
+	while (p->cookies < SYNC_SECRETS && secret[p->cookies].len) {
+		struct sy_siphash_key *key = &p->cookie[p->cookies++];
+		if (!sync_secret_derive(&secret[p->cookies - 1], "steelyard cookies 1",
+		                        (uint8_t *)key, sizeof(*key)))
+			return false;
+	}
+	return true;
+}
+
 /* The public header cannot include the protocol's headers. */
 _Static_assert(sizeof(((struct sy_peers_options *)0)->secret) ==
                                sizeof(((struct sync_node_options *)0)->secret) &&
@@ -238,7 +251,8 @@ static bool node_create(struct peers *p)
 	};
 	gethostname(o.name, sizeof(o.name) - 1);
 	memcpy(o.secret, p->options.secret, sizeof(o.secret));
-	p->node = sync_node_create(&o, sy_clock_ns());
+	if (cookies_derive(p, o.secret))
+		p->node = sync_node_create(&o, sy_clock_ns());
 	sy_secret_wipe(o.secret, sizeof(o.secret));
 	sy_secret_wipe(p->options.secret, sizeof(p->options.secret));
 	return p->node;
@@ -301,6 +315,7 @@ void peers_destroy(struct sy_balance *b)
 	}
 	sync_node_destroy(p->node);
 	names_destroy(&p->names);
+	sy_secret_wipe(p->cookie, sizeof(p->cookie));
 	table_unmap(b->sync_mark, MARKS, 1);
 	free(p);
 	b->peers = NULL;
@@ -319,10 +334,38 @@ void peers_close(struct sy_balance *b)
 		peers_sockets_close(b->peers);
 }
 
+/* Epochs of cookies follow the real-time clock: the monotonic one differs between hosts. */
+static void cookie_clock_set(struct sy_balance *b)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	const uint64_t real_ns =
+	        (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+	__atomic_store_n(&b->cookie_clock_ns, real_ns - sy_clock_ns(), __ATOMIC_RELAXED);
+}
+
+/* Replaces the random secret of cookies, which is this node's alone. */
+static void cookies_share(struct sy_balance *b)
+{
+	const struct peers *p = b->peers;
+	memcpy(b->secret, p->cookie, sizeof(b->secret));
+	b->secrets = p->cookies;
+	cookie_clock_set(b);
+}
+
+void peers_adopted(struct sy_balance *b)
+{
+	if (!b->peers)
+		return;
+	cookies_share(b);
+	role_adopted(b);
+}
+
 void peers_tick(struct sy_balance *b)
 {
 	if (!b->peers)
 		return;
 	names_tick(b, &b->peers->names);
 	role_tick(b);
+	cookie_clock_set(b);
 }

@@ -62,6 +62,9 @@ struct peers {
 	struct sy_peers_options options;
 	struct sy_hash_key key; /* of identities: the same on all nodes of a cluster */
 	struct names names;
+	/* Of SYN cookies, by secret: all nodes accept each other's. */
+	struct sy_siphash_key cookie[SYNC_SECRETS];
+	unsigned cookies;
 	/* By slot: the capacity of the table when it was too full for a put; 0: it was not. Writer
 	 * and reader: the slot's worker */
 	uint32_t full_at[SY_SLOTS];
@@ -71,11 +74,11 @@ struct peers {
 	uint8_t wanted;
 	bool lost;
 	uint64_t wanted_ns;
+	/* By node: the role of a live peer at the last tick; SYNC_ROLE_UNKNOWN: it was not alive */
+	uint8_t seen[SYNC_NODES];
 	/* Time of worker 0's first poll; 0: not yet. Writer: worker 0; readers: relaxed */
 	uint64_t started_ns;
 	struct peers_worker worker[SY_MAX_WORKERS];
-	/* By node: the role of a live peer at the last tick; SYNC_ROLE_UNKNOWN: it was not alive */
-	uint8_t seen[SYNC_NODES];
 };
 
 /* Creates b->peers and b->sync, if peers are configured; before workers run. */
@@ -108,6 +111,8 @@ void peers_set_role(struct sy_balance *b, enum sync_role role, bool at_once);
 
 /* Begins with the saved role, before workers run. */
 void role_resume(struct sy_balance *b);
+/* Call after sessions were adopted. */
+void role_adopted(struct sy_balance *b);
 /* Completes a change that has waited. */
 void role_tick(struct sy_balance *b);
 

@@ -99,6 +99,9 @@ static void role_change(struct sy_balance *b)
 	struct peers *p = b->peers;
 	sy_log(SY_LOG_INFO, "peers", "role: %s", role_name(p->wanted));
 	p->lost = false;
+	if (p->wanted == SYNC_ROLE_MASTER)
+		__atomic_store_n(&b->serves_since, balance_seconds(sy_worker_at(b->rt, 0)),
+		                 __ATOMIC_RELAXED);
 	/* Save first: this process may be killed while it claims addresses. */
 	role_save(b, p->wanted);
 	role_begin(b, p->wanted);
@@ -217,10 +220,8 @@ static void sessions_keep(struct sy_balance *b)
 	}
 }
 
-void peers_adopted(struct sy_balance *b)
+void role_adopted(struct sy_balance *b)
 {
-	if (!b->peers)
-		return;
 	master_check(b);
 	if (b->peers->role != SYNC_ROLE_MASTER)
 		sessions_keep(b);

@@ -18,29 +18,41 @@ struct sync_cipher {
 
 static const char label[] = "steelyard session sync 1";
 
-/* HKDF (RFC 5869) with SHA-256: the incarnation is the salt. */
-static bool key_derive(const struct sync_secret *secret, uint8_t node, uint64_t incarnation,
-                       uint8_t key[static KEY])
+/* HKDF (RFC 5869) with SHA-256. */
+static bool hkdf(const struct sync_secret *secret, uint64_t salt, const void *info, size_t info_len,
+                 uint8_t *key, size_t len)
 {
-	uint8_t info[sizeof(label)];
 	EVP_KDF *kdf = EVP_KDF_fetch(NULL, "HKDF", NULL);
 	EVP_KDF_CTX *ctx = kdf ? EVP_KDF_CTX_new(kdf) : NULL;
-
-	memcpy(info, label, sizeof(label));
-	info[sizeof(label) - 1] = node;
 	const OSSL_PARAM params[] = {
 	        OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, (char *)"SHA256", 0),
 	        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)secret->bytes,
 	                                          secret->len),
-	        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, &incarnation,
-	                                          sizeof(incarnation)),
-	        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, info, sizeof(info)),
+	        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, &salt, sizeof(salt)),
+	        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, (void *)info, info_len),
 	        OSSL_PARAM_construct_end(),
 	};
-	bool derived = ctx && EVP_KDF_derive(ctx, key, KEY, params) == 1;
+	bool derived = ctx && EVP_KDF_derive(ctx, key, len, params) == 1;
 	EVP_KDF_CTX_free(ctx);
 	EVP_KDF_free(kdf);
 	return derived;
+}
+
+/* The incarnation is the salt. */
+static bool key_derive(const struct sync_secret *secret, uint8_t node, uint64_t incarnation,
+                       uint8_t key[static KEY])
+{
+	uint8_t info[sizeof(label)];
+
+	memcpy(info, label, sizeof(label));
+	info[sizeof(label) - 1] = node;
+	return hkdf(secret, incarnation, info, sizeof(info), key, KEY);
+}
+
+bool sync_secret_derive(const struct sync_secret *secret, const char *purpose, uint8_t *key,
+                        size_t len)
+{
+	return hkdf(secret, 0, purpose, strlen(purpose), key, len);
 }
 
 struct sync_cipher *sync_cipher_create(const struct sync_secret *secret, uint8_t node,

@@ -44,6 +44,11 @@ struct sync_secret {
 
 struct sync_cipher;
 
+/* Derives a key of `len` bytes for another purpose than datagrams: all nodes with the secret have
+ * the same one. Returns false if libcrypto fails. */
+bool sync_secret_derive(const struct sync_secret *secret, const char *purpose, uint8_t *key,
+                        size_t len);
+
 /* For datagrams that an incarnation of the node sends under the secret. Returns NULL if libcrypto
  * fails. */
 struct sync_cipher *sync_cipher_create(const struct sync_secret *secret, uint8_t node,

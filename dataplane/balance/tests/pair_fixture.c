@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 static struct sy_peers_options options;
+struct sy_peers_secret pair_secret[SY_PEERS_SECRETS] = {{.id = 1, .len = SYNC_SECRET}};
 
 void pair_begin(struct flows *f, uint8_t node)
 {
@@ -21,6 +22,7 @@ void pair_begin(struct flows *f, uint8_t node)
 		unlink(path);
 	}
 	options = mirror_options(node);
+	memcpy(options.secret, pair_secret, sizeof(options.secret));
 	f->options.peers = &options;
 	f->options.ticket = 0;
 	flows_open(f);

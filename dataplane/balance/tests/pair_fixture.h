@@ -9,6 +9,9 @@
 #define MASTER SYNC_ROLE_MASTER
 #define BACKUP SYNC_ROLE_BACKUP
 
+/* The secrets of nodes that pair_begin() opens; at first the mirror's. */
+extern struct sy_peers_secret pair_secret[SY_PEERS_SECRETS];
+
 /* Ends the harness, with its sessions, configuration and role, and opens one that is this node. */
 void pair_begin(struct flows *f, uint8_t node);
 /* The same, with its services: those of node 2 in the other order, so that ids differ. */

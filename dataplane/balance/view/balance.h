@@ -32,10 +32,12 @@ struct overload {
 	uint32_t all, largest, few;
 };
 
-/* A worker's keys for cookies, indexed by the lowest bit of their epoch. */
+#define COOKIE_SECRETS 2
+
+/* A worker's keys for cookies, by secret and the lowest bit of their epoch. */
 struct cookie_keys {
 	uint64_t epoch; /* current epoch */
-	struct sy_siphash_key key[2];
+	struct sy_siphash_key key[COOKIE_SECRETS][2];
 };
 
 enum { REFUSED_SACK = 1, REFUSED_TIMESTAMPS = 2 };
@@ -159,7 +161,9 @@ struct peers;         /* its end at this balancer: peers/peers.h */
 struct sy_balance {
 	/* Keys that the session file stores: pages of their own, which core dumps exclude. */
 	struct sy_hash_key key __attribute__((aligned(SY_PAGE))); /* of the session index */
-	struct sy_siphash_key secret; /* of cookies; valid once adopted */
+	/* Of cookies; valid once adopted. [0] makes them; `secrets` of them are accepted. */
+	struct sy_siphash_key secret[COOKIE_SECRETS];
+	unsigned secrets;
 
 	struct sy_balance_options options __attribute__((aligned(SY_PAGE)));
 	struct sy_runtime *rt;
@@ -202,9 +206,12 @@ struct sy_balance {
 	uint32_t *cookies_at;
 	/* [max_services]: switched on by DEFENCE_AUTO. Writer: control thread; readers: relaxed */
 	uint8_t *defends;
-	/* balance_seconds() at which attack detection of this process started; 0: not yet. As
-	 * `defends` */
-	uint32_t watches_since;
+	/* balance_seconds() at which attack detection of this process started, and at which this
+	 * node became the master; 0: not yet. As `defends` */
+	uint32_t watches_since, serves_since;
+	/* What to add to a worker's time for epochs of cookies: with peers, the difference from the
+	 * real-time clock, which all nodes have. As `defends` */
+	uint64_t cookie_clock_ns;
 	uint32_t reset_unknown_services; /* TCP services with RESETS_UNKNOWN. Readers: relaxed */
 
 	/* Writers and readers: workers, relaxed. See client_mtu.c */
