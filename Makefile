@@ -176,7 +176,9 @@ install: ## install what `make build` built: programs, man pages, documents, uni
 		echo "'deploy/keepalived/$$file' -> '$(DESTDIR)$(PREFIX)/share/steelyard/keepalived/$$file'"; \
 	done
 	@chmod 755 $(DESTDIR)$(PREFIX)/share/steelyard/keepalived/notify
-	@install -D -v -m 644 deploy/bird/steelyard.conf $(DESTDIR)$(PREFIX)/share/steelyard/bird/steelyard.conf
+	@for daemon in bird frr; do \
+		install -D -v -m 644 deploy/$$daemon/steelyard.conf $(DESTDIR)$(PREFIX)/share/steelyard/$$daemon/steelyard.conf; \
+	done
 	@# With DESTDIR, the package's installation does this.
 	@test -n "$(DESTDIR)" || CONFDIR=$(CONFDIR) $(PREFIX)/share/steelyard/steelyard-setup
 	@# Files that the administrator has changed are kept. The example is not installed as the live

@@ -22,6 +22,7 @@ var (
 		[]string{"prefix", "kind"}, nil)
 	routeWithdrawalsDesc = prometheus.NewDesc("steelyard_route_withdrawals_total", "Withdrawals of addresses since the agent's start.", nil, nil)
 	routeErrorDesc       = prometheus.NewDesc("steelyard_route_error", "1 while routes are not announced as decided: `steelyard get routes` has the reason.", nil, nil)
+	neighborUpDesc       = prometheus.NewDesc("steelyard_bgp_neighbor_up", "1 while the BGP session is established.", []string{"neighbor"}, nil)
 	nodeDrainedDesc      = prometheus.NewDesc("steelyard_node_drained", "1 while this node is drained by command.", nil, nil)
 )
 
@@ -51,5 +52,8 @@ func (m routeMetrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(routeAnnouncedDesc, flag(state.Announced()), state.Prefix.String(), api.RouteKindWord(state.Kind))
 	}
 	ch <- prometheus.MustNewConstMetric(routeWithdrawalsDesc, prometheus.CounterValue, float64(status.Withdrawn))
+	for i := range status.Neighbors {
+		gauge(neighborUpDesc, flag(status.Neighbors[i].Established()), status.Neighbors[i].Address.String())
+	}
 	gauge(routeErrorDesc, flag(status.Err != nil))
 }

@@ -84,6 +84,14 @@ func (s *Server) ListRoutes(context.Context, *connect.Request[pb.ListRoutesReque
 		response.Routes = append(response.Routes, &pb.Route{Prefix: state.Prefix.String(), Kind: RouteKindWord(state.Kind),
 			Announced: state.Announced(), Reason: state.Reason, SinceUnixMs: unixMillis(state.Since)})
 	}
+	for i := range status.Neighbors {
+		n := &status.Neighbors[i]
+		one := &pb.BgpNeighbor{Address: n.Address.String(), As: n.AS, State: n.State, Error: n.Error, Bfd: n.BFD}
+		if n.Established() {
+			one.SinceUnixMs = unixMillis(n.Since)
+		}
+		response.Neighbors = append(response.Neighbors, one)
+	}
 	return connect.NewResponse(response), nil
 }
 

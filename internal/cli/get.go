@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) getCommand() *cobra.Command {
-	get := group("get", "Show services, servers, sessions, limits, shaping, access lists and sets, SNAT rules, drops, attacks, ports, workers, slots, peers, routes, status, or a controller's objects")
+	get := group("get", "Show services, servers, sessions, limits, shaping, access lists and sets, SNAT rules, drops, attacks, ports, workers, slots, peers, routes, BGP neighbors, status, or a controller's objects")
 	add := func(command *cobra.Command, run func(context.Context) error) *cobra.Command {
 		command.Args = args(0, 0)
 		command.RunE = func(c *cobra.Command, _ []string) error { return run(c.Context()) }
@@ -71,6 +71,7 @@ func (a *app) getCommand() *cobra.Command {
 	get.AddCommand(a.getPeersCommand())
 	add(&cobra.Command{Use: "routes", Aliases: []string{"route"}, Short: "Show the addresses that are announced to routers, and why others are not",
 		Long: routesLong}, a.getRoutes)
+	add(&cobra.Command{Use: "neighbors", Aliases: []string{"neighbor"}, Short: "Show the agent's BGP sessions with routers"}, a.getNeighbors)
 	add(&cobra.Command{Use: "forwarders", Short: "Show the forwarders of a controller, and their states",
 		Long: "STATE: in-force (the forwarder has confirmed the desired configuration), loaded (its agent has loaded it, the forwarder has not confirmed it), behind (the agent " +
 			"has not loaded it: see ERROR), lost (the agent does not reach the forwarder, which is dead or does not answer), alone (no controller is connected to the " +

@@ -43,6 +43,15 @@ func (a *app) getRoutes(ctx context.Context) error {
 		if kernel := response.GetKernel(); kernel != "" {
 			fmt.Fprintf(a.out, "Kernel routes: %s\n", kernel)
 		}
+		if neighbors := viewNeighbors(response); len(neighbors) > 0 {
+			up := 0
+			for _, neighbor := range neighbors {
+				if neighbor.State == "established" {
+					up++
+				}
+			}
+			fmt.Fprintf(a.out, "BGP: %d of %s established\n", up, plural(len(neighbors), "session"))
+		}
 		t := &table{columns: []column{left("PREFIX"), left("KIND"), left("STATE"), left("SINCE"), left("REASON")}}
 		for _, route := range views {
 			state := cell{"announced", green}
@@ -54,6 +63,47 @@ func (a *app) getRoutes(ctx context.Context) error {
 				since = brief(time.Since(time.UnixMilli(int64(route.SinceUnixMs))))
 			}
 			t.add(route.Prefix, route.Kind, state, since, route.Reason)
+		}
+		a.print(t)
+	})
+}
+
+// neighborView is a BGP neighbour of the agent, as `-o json` prints it.
+type neighborView struct {
+	Address     string `json:"address"`
+	AS          uint32 `json:"as"`
+	State       string `json:"state"`         // of RFC 4271, such as "established"
+	SinceUnixMs uint64 `json:"since_unix_ms"` // 0: not established
+	Error       string `json:"error"`
+	BFD         string `json:"bfd"` // empty: not configured
+}
+
+func viewNeighbors(response *pb.ListRoutesResponse) []neighborView {
+	views := []neighborView{}
+	for _, n := range response.GetNeighbors() {
+		views = append(views, neighborView{n.GetAddress(), n.GetAs(), n.GetState(), n.GetSinceUnixMs(), n.GetError(), n.GetBfd()})
+	}
+	return views
+}
+
+func (a *app) getNeighbors(ctx context.Context) error {
+	response, err := call(ctx, a, a.client().ListRoutes, &pb.ListRoutesRequest{})
+	if err != nil {
+		return err
+	}
+	views := viewNeighbors(response)
+	return a.show(views, func() {
+		if len(views) == 0 {
+			fmt.Fprintln(a.out, "The agent has no BGP neighbors: the configuration has no `routes.bgp`.")
+			return
+		}
+		t := &table{columns: []column{left("NEIGHBOR"), right("AS"), left("STATE"), left("SINCE"), left("BFD"), left("ERROR")}}
+		for _, n := range views {
+			state, since := cell{n.State, red}, ""
+			if n.SinceUnixMs != 0 {
+				state.paint, since = green, brief(time.Since(time.UnixMilli(int64(n.SinceUnixMs))))
+			}
+			t.add(n.Address, n.AS, state, since, n.BFD, n.Error)
 		}
 		a.print(t)
 	})

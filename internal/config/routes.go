@@ -21,6 +21,7 @@ type rawRoutes struct {
 	announceSet   bool
 	withdrawAfter value[time.Duration]
 	kernel        rawKernelRoutes
+	bgp           rawBGP
 }
 
 type rawKernelRoutes struct {
@@ -66,6 +67,11 @@ var routesFields = []field[rawRoutes]{
 			into.kernel.at = positionOf(n)
 			readObject(d, n, path, kernelRoutesFields, &into.kernel)
 		}},
+	{fieldDoc{name: "bgp", kind: "mapping", object: bgpObject, doc: "BGP sessions of the agent, for hosts without a routing daemon."},
+		func(d *decoder, n *yaml.Node, path string, into *rawRoutes) {
+			into.bgp.at, into.bgp.path = positionOf(n), path
+			readObject(d, n, path, bgpFields, &into.bgp)
+		}},
 }
 
 var routesObject = docsOf("routes", "Announces VIPs, local and pool addresses to routers while this host can serve them: see docs/routes.md.", routesFields)
@@ -97,8 +103,9 @@ func (b *builder) routes() model.Routes {
 	}
 	if raw.kernel.at != (position{}) {
 		routes.Kernel = model.KernelRoutes{Table: uint32(raw.kernel.table.or(defaultRouteTable)), Metric: uint32(raw.kernel.metric.or(defaultRouteMetric))}
-	} else {
-		b.fail(raw.at, raw.path, "no routes can be announced: add `kernel: {}` for a routing daemon of this host")
+	} else if raw.bgp.at == (position{}) {
+		b.fail(raw.at, raw.path, "no routes can be announced: add `kernel: {}` for a routing daemon of this host, or `bgp`")
 	}
+	routes.BGP = b.bgp()
 	return routes
 }

@@ -20,8 +20,7 @@ func DescribeSettings(before, after *Config) []Description {
 	list = appendSetting(list, "next_hops", nextHops(before), nextHops(after))
 	list = appendSetting(list, "metrics", before.Metrics.words(), after.Metrics.words())
 	list = appendSetting(list, "export by sFlow", before.SFlow.words(), after.SFlow.words())
-	list = appendSetting(list, "routes", before.Routes.words(), after.Routes.words())
-	return appendSetting(list, "kernel routes", before.Routes.Kernel.words(), after.Routes.Kernel.words())
+	return append(list, describeRoutes(&before.Routes, &after.Routes)...)
 }
 
 // nextHops returns nil if there are none: then local_addresses are.

@@ -4,6 +4,7 @@ package routes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -37,6 +38,7 @@ type Manager struct {
 	options Options
 	looks   chan chan struct{}
 	kernel  kernel
+	speaker speaker
 	last    *Assessment // of a forwarder that answered; nil: none so far
 	silent  time.Time   // since when the forwarder does not answer; zero: it does
 
@@ -48,11 +50,12 @@ type Manager struct {
 
 // New returns a manager that does nothing until Run.
 func New(options Options) *Manager {
-	return &Manager{options: options, looks: make(chan chan struct{})}
+	return &Manager{options: options, looks: make(chan chan struct{}), speaker: speaker{log: options.Log}}
 }
 
 // Run works until ctx ends. Kernel routes stay: the forwarder serves without an agent.
 func (m *Manager) Run(ctx context.Context) {
+	defer m.speaker.close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -109,8 +112,8 @@ func (m *Manager) look(ctx context.Context) {
 		}
 		states = decide(config, assessment)
 	}
-	err := m.kernel.set(config.Routes.Kernel, announced(states))
-	m.note(states, err)
+	routes := announced(states)
+	m.note(states, errors.Join(m.kernel.set(config.Routes.Kernel, routes), m.speaker.set(config.Routes.BGP, routes)))
 }
 
 // assess returns false while nothing is to be changed: the forwarder may be restarting, and before its first answer the routes of an earlier agent stay.
@@ -177,21 +180,30 @@ type Status struct {
 	States    []State
 	Withdrawn uint64 // withdrawals since the start
 	Err       error  // why routes are not announced as decided
+	Neighbors []Neighbor
 }
 
 // Status returns the state of all routes.
 func (m *Manager) Status() Status {
+	neighbors := m.speaker.states()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return Status{slices.Clone(m.states), m.withdrawn, m.err}
+	return Status{slices.Clone(m.states), m.withdrawn, m.err, neighbors}
 }
 
 // Warnings returns what does not work.
 func (m *Manager) Warnings() []string {
-	if err := m.Status().Err; err != nil {
-		return []string{err.Error()}
+	var warnings []string
+	status := m.Status()
+	if status.Err != nil {
+		warnings = append(warnings, status.Err.Error())
 	}
-	return nil
+	for i := range status.Neighbors {
+		if n := &status.Neighbors[i]; !n.Established() {
+			warnings = append(warnings, fmt.Sprintf("no BGP session with %s (state %s%s)", n.Address, n.State, after(", ", n.Error)))
+		}
+	}
+	return warnings
 }
 
 // KernelText describes where kernel routes are; empty: nowhere.
@@ -201,4 +213,12 @@ func KernelText(config *model.Config) string {
 	}
 	kernel := config.Routes.Kernel
 	return fmt.Sprintf("table %d, metric %d, protocol %d", kernel.Table, kernel.Metric, Protocol)
+}
+
+// after returns a text with a prefix, if there is a text.
+func after(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's BIRD on nodes, with the shipped filters; BIRD and FRR as routers that spread flows over
+"""Debian's BIRD and FRR on nodes, with the shipped filters, and as routers that spread flows over
 the nodes."""
 
 import ipaddress
@@ -9,6 +9,7 @@ import shutil
 
 from tests.lab.lab import ROOT
 from tests.lab.topology import FRONT, v4, v6
+from tests.lab.wait import wait_until
 
 ROUTER = 2  # its number on the front network
 
@@ -16,11 +17,13 @@ BIRD_ROUTER = """
 log stderr all;
 router id {id};
 protocol device {{ }}
+protocol bfd {{ interface "*" {{ interval 1 s; multiplier 5; }}; }}
 protocol kernel {{ merge paths on; ipv4 {{ import none; export all; }}; }}
 protocol kernel {{ merge paths on; ipv6 {{ import none; export all; }}; }}
 template bgp node {{
     local as 65000;
     hold time 9;
+    {bfd}
     connect retry time 1;
     connect delay time 1;
     error wait time 1, 2;
@@ -88,19 +91,30 @@ class Daemon:
             argv += ["-i", self.dir / f"{name}.pid", "--vty_socket", self.dir]
             argv += ["-z", self.dir / "zserv", "--log", "stdout"]
             self.lab.start(self.host, f"{name}-{self.host}", argv)
+            # bgpd may otherwise never learn the link-local addresses that IPv6 sessions need.
+            wait_until((self.dir / "zserv").exists, "zebra listens")
         return self
 
 
-def start_node_bird(lab, host, number):
-    """Starts a node's BIRD, with the shipped configuration."""
-    text = (ROOT / "deploy/bird/steelyard.conf").read_text()
-    changes = {
-        "log syslog all": "log stderr all",
-        "10.0.0.254": v4(FRONT, ROUTER),
-        "fd00::254": v6(FRONT, ROUTER),
-        "10.0.0.1": v4(FRONT, number),
+def start_node_daemon(lab, host, kind, number):
+    """Starts a node's routing daemon, with the shipped configuration."""
+    text = (ROOT / f"deploy/{kind}/steelyard.conf").read_text()
+    changes = {"10.0.0.254": v4(FRONT, ROUTER), "10.0.0.1": v4(FRONT, number)}
+    if kind == "bird":
+        changes |= {"log syslog all": "log stderr all", "fd00::254": v6(FRONT, ROUTER)}
+    return Daemon(lab, host, kind).start(replace_all(text, changes))
+
+
+def agent_bgp(router_id, families=(4, 6), **settings):
+    """Returns `routes.bgp` of a node's agent, in the file's form. settings: of each neighbor."""
+    addresses = [{4: v4, 6: v6}[family](FRONT, ROUTER) for family in families]
+    return {
+        "as": 65001,
+        "router_id": router_id,
+        "communities": ["65001:100"],
+        "restart_time": "120s",
+        "neighbors": [{"address": one, "as": 65000} | settings for one in addresses],
     }
-    return Daemon(lab, host, "bird").start(replace_all(text, changes))
 
 
 class Router(Daemon):
@@ -122,7 +136,9 @@ class Router(Daemon):
                 )
         text = BIRD_ROUTER if kind == "bird" else FRR_ROUTER
         said = f'password "{password}";' if password else ""
-        self.start(text.format(id=v4(FRONT, ROUTER), neighbours=neighbours, password=said))
+        bfd = "bfd on;" if password else ""
+        text = text.format(id=v4(FRONT, ROUTER), neighbours=neighbours, password=said, bfd=bfd)
+        self.start(text)
 
     def next_hops(self, address):
         """Returns the next hops of the kernel's route to an address, as the numbers of nodes."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agents of two nodes announce addresses by BIRD, with the shipped filters, and a router
-spreads flows over both nodes."""
+"""The agents of two nodes announce addresses by BIRD or FRR, with the shipped filters, or by BGP of
+their own, and a router spreads flows over both nodes."""
 
 import copy
 import shutil
@@ -25,6 +25,7 @@ BOTH = set(HOSTS)
 WIDE = {4: "10.5.0.80", 6: "fd00:5::80"}  # on all servers
 SINGLE = {4: "10.5.0.81", 6: "fd00:5::81"}  # on s1
 DIRECT = {4: "10.5.0.82", 6: "fd00:5::82"}  # any node continues a connection
+PASSWORD = "a-secret-of-BGP"  # FRR accepts no spaces
 LOCAL = {number: {4: v4(FRONT, 200 + number), 6: v6(FRONT, 200 + number)} for number in HOSTS}
 
 
@@ -43,9 +44,9 @@ def services(network):
 class Routed(Stage):
     """Two nodes without sessions of each other. A context manager."""
 
-    def __init__(self, router):
+    def __init__(self, router, means="bird"):
         super().__init__(1, checked=False, arms=1, pair=True)
-        self.router_kind = router
+        self.router_kind, self.means = router, means
 
     def start(self):
         network = self.lab.network
@@ -56,14 +57,24 @@ class Routed(Stage):
             for address in DIRECT.values():
                 host.ns.ip(f"address add {address} dev lo")
             self.nginx[host.name] = start_nginx(self.lab, host.name)
+        password = self.lab.dir / "bgp-password"
+        password.write_text(f"{PASSWORD}\n")
+        bfd = {"bfd": "1s"} if self.router_kind == "bird" else {}
         self.nodes = {}
         for number, host in HOSTS.items():
             config = Config(list(LOCAL[number].values()), list(services(network)))
-            config.routes = {"kernel": {"metric": 100}}
+            own = v4(FRONT, number)
+            config.routes = {
+                "bird": {"kernel": {"metric": 100}},
+                "frr": {"kernel": {"metric": 100}, "bgp": routers.agent_bgp(own, [6])},
+                "bgp": {"bgp": routers.agent_bgp(own, password_file=str(password), **bfd)},
+            }[self.means]
             self.nodes[number] = Steelyard(self.lab, config, host=host)
             self.nodes[number].start()
-            routers.start_node_bird(self.lab, host, number)
-        self.router = routers.Router(self.lab, self.router_kind, HOSTS)
+            if self.means != "bgp":
+                routers.start_node_daemon(self.lab, host, self.means, number)
+        password = PASSWORD if self.means == "bgp" else ""
+        self.router = routers.Router(self.lab, self.router_kind, HOSTS, password)
         self.wait_announced(BOTH, WIDE, SINGLE, DIRECT)
 
     def wait_announced(self, numbers, *addresses):
@@ -82,9 +93,9 @@ class Routed(Stage):
         return sum(one["traffic"]["packets_in"] for one in services if one["name"][:-1] == name)
 
 
-@pytest.fixture(scope="module", params=["bird", "frr"])
+@pytest.fixture(scope="module", params=["bird-bird", "frr-bird", "bird-frr", "bird-bgp", "frr-bgp"])
 def stage(request):
-    with Routed(request.param) as stage:
+    with Routed(*request.param.split("-")) as stage:
         yield stage
 
 
@@ -105,6 +116,22 @@ def test_addresses_are_announced(stage):
         return all(stage.served(number) for number in HOSTS)
 
     wait_until(spread, "the router spreads flows over both nodes")
+
+
+def test_neighbors_are_shown(stage):
+    for node in stage.nodes.values():
+
+        def shown(node=node):
+            sessions = node.get("neighbors")
+            return all(
+                one["state"] == "established" and one["bfd"] in ("", "up") for one in sessions
+            )
+
+        wait_until(shown, "all sessions are established")
+        sessions = node.get("neighbors")
+        assert len(sessions) == {"bird": 0, "frr": 1, "bgp": 2}[stage.means]
+        if stage.means == "bgp" and stage.router_kind == "bird":
+            assert all(one["bfd"] for one in sessions)
 
 
 def test_a_vip_without_healthy_servers_is_withdrawn(stage):
