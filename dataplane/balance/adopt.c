@@ -41,7 +41,8 @@ static enum session_result adopt_validate(void *ctx, uint8_t slot, struct sessio
 		return SESSION_LOCAL_GONE;
 	/* Of a replica its owner decides: here it may seem idle for long.
 	 * a one-packet datagram without an answer by now will not get one */
-	if ((idle_s > session_timeout(service, s) && !peers_is_standby(b)) ||
+	if ((idle_s > session_timeout(service, s) && !peers_is_standby(b) &&
+	     s->state != SESSION_AWAY) ||
 	    session_is_one_packet(s))
 		return SESSION_EXPIRED;
 	s->path = SY_PATH_NONE; /* path ids are valid in one process only */
@@ -249,7 +250,7 @@ void adopt_close(struct sy_balance *b)
 		sy_balance_get_totals(b, &t);
 	/* After a first start that failed or had no client, frees the memory. */
 	if (b->ctl->owner && session_store_found(b->ctl->store)->source == SESSION_SOURCE_NEW &&
-	    t.created == 0)
+	    t.created == 0 && t.live == 0)
 		session_store_discard(b->ctl->store);
 	else
 		session_store_close(b->ctl->store);

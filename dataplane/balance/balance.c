@@ -29,6 +29,7 @@
 #include "saved.h"
 #include "shaping_model.h"
 #include "snat.h"
+#include "sync_relay.h"
 #include "table_map.h"
 #include "validated.h"
 #include "watch.h"
@@ -118,6 +119,21 @@ static int originated_flag_register(struct sy_balance *b, struct sy_error *err)
 	return 0;
 }
 
+/* Registers the mbuf flag and field of packets that other nodes have relayed. */
+static int relayed_register(struct sy_balance *b, struct sy_error *err)
+{
+	static const struct rte_mbuf_dynflag flag = {.name = "steelyard_relayed"};
+	static const struct rte_mbuf_dynfield field = {.name = "steelyard_relay",
+	                                               .size = sizeof(struct sync_relay),
+	                                               .align = __alignof__(struct sync_relay)};
+	int bit = rte_mbuf_dynflag_register(&flag);
+	b->relay_field = rte_mbuf_dynfield_register(&field);
+	if (bit < 0 || b->relay_field < 0)
+		return sy_fail(err, rte_errno, "no room is left in packet buffers");
+	b->relayed_flag = UINT64_C(1) << bit;
+	return 0;
+}
+
 /* Max fragments that wait at a worker: with few packet buffers (--mbufs), a quarter of its part. */
 static unsigned fragments_limit(const struct sy_balance *b)
 {
@@ -128,6 +144,8 @@ static unsigned fragments_limit(const struct sy_balance *b)
 static int workers_attach(struct sy_balance *b, struct sy_error *err)
 {
 	int rc = originated_flag_register(b, err);
+	if (rc == 0 && b->options.peers.is_ecmp)
+		rc = relayed_register(b, err);
 	if (rc < 0)
 		return rc;
 	b->workers = sy_worker_count(b->rt);

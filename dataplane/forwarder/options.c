@@ -66,6 +66,9 @@ void options_help(void)
 	       "  --peer N=ADDRESS[:PORT]    a peer's number and address; repeatable\n"
 	       "  --sync-secret FILE         lines of a number, 1 to 255, and a secret: encrypts\n"
 	       "                             with the first one, accepts also the second one\n"
+	       "  --sync-mode pair|ecmp      who serves: the master of a pair (pair), or all "
+	       "nodes,\n"
+	       "                             behind routers that spread flows over them (ecmp)\n"
 	       "\n"
 	       "Control\n"
 	       "  --socket PATH              control socket (/run/steelyard/forwarder.sock)\n"
@@ -149,6 +152,7 @@ enum option_id {
 	OPT_SYNC,
 	OPT_PEER,
 	OPT_SYNC_SECRET,
+	OPT_SYNC_MODE,
 	OPT_SOCKET,
 	OPT_SOCKET_GROUP,
 	OPT_STATE,
@@ -185,6 +189,7 @@ static const struct option long_options[] = {
         {"sync", required_argument, NULL, OPT_SYNC},
         {"peer", required_argument, NULL, OPT_PEER},
         {"sync-secret", required_argument, NULL, OPT_SYNC_SECRET},
+        {"sync-mode", required_argument, NULL, OPT_SYNC_MODE},
         {"socket", required_argument, NULL, OPT_SOCKET},
         {"socket-group", required_argument, NULL, OPT_SOCKET_GROUP},
         {"state", required_argument, NULL, OPT_STATE},
@@ -253,6 +258,8 @@ static int read_option(struct options *o, int id, const char *text, struct sy_er
 		return options_read_sync(text, &o->balance.peers, err);
 	case OPT_PEER:
 		return options_read_peer(text, &o->balance.peers, err);
+	case OPT_SYNC_MODE:
+		return options_read_sync_mode(text, &o->balance.peers, err);
 	case OPT_SYNC_SECRET:
 		return options_read_secret(text, &o->balance.peers, err);
 	case OPT_SOCKET:

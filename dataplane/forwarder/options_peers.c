@@ -19,6 +19,17 @@ int options_read_node(const char *text, struct sy_peers_options *out, struct sy_
 	return rc;
 }
 
+int options_read_sync_mode(const char *text, struct sy_peers_options *out, struct sy_error *err)
+{
+	out->is_ecmp = strcmp(text, "ecmp") == 0;
+	return out->is_ecmp || strcmp(text, "pair") == 0
+	               ? 0
+	               : sy_fail(err, EINVAL,
+	                         "--sync-mode %s: must be pair (one node serves) or ecmp (all do, "
+	                         "behind routers that spread flows)",
+	                         text);
+}
+
 /* ADDRESS, ADDRESS:PORT, [IPv6 ADDRESS], [IPv6 ADDRESS]:PORT */
 static int read_socket(const char *option, const char *text, struct sy_addr *addr, uint16_t *port,
                        struct sy_error *err)
@@ -127,7 +138,7 @@ int options_check_peers(const struct options *o, struct sy_error *err)
 	bool peers = false;
 	for (unsigned node = 1; node < SY_PEERS_NODES; node++)
 		peers |= p->peer[node].port != 0;
-	if (!p->node && !p->port && !peers && !p->secret[0].len)
+	if (!p->node && !p->port && !peers && !p->secret[0].len && !p->is_ecmp)
 		return 0;
 	if (!p->node || !p->port || !peers || !p->secret[0].len)
 		return sy_fail(err, EINVAL,

@@ -8,6 +8,7 @@
 #define SYNC_PORT 8849 /* UDP */
 
 int options_read_node(const char *text, struct sy_peers_options *out, struct sy_error *err);
+int options_read_sync_mode(const char *text, struct sy_peers_options *out, struct sy_error *err);
 int options_read_sync(const char *text, struct sy_peers_options *out, struct sy_error *err);
 int options_read_peer(const char *text, struct sy_peers_options *out, struct sy_error *err);
 int options_read_secret(const char *path, struct sy_peers_options *out, struct sy_error *err);

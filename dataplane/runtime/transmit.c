@@ -77,8 +77,31 @@ void transmit_gather(struct sy_worker *w, struct rte_mbuf *m)
 	gather_add(w, m);
 }
 
+static bool frame_destination(const struct rte_mbuf *m, struct sy_addr *out)
+{
+	const struct sy_eth *eth = rte_pktmbuf_mtod(m, const struct sy_eth *);
+	const void *l3 = eth + 1;
+	if (m->data_len >= SY_ETH_LEN + sizeof(struct sy_ipv4) &&
+	    eth->type == rte_cpu_to_be_16(SY_ETH_IPV4)) {
+		*out = sy_addr_v4(((const struct sy_ipv4 *)l3)->dst);
+		return true;
+	}
+	if (m->data_len < SY_ETH_LEN + sizeof(struct sy_ipv6))
+		return false;
+	memcpy(out->b, ((const struct sy_ipv6 *)l3)->dst, sizeof(out->b));
+	return true;
+}
+
 void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port)
 {
+	struct sy_addr to;
+	if (SY_UNLIKELY(port == RTE_MBUF_PORT_INVALID)) {
+		if (frame_destination(m, &to))
+			sy_transmit_path(w, m, sy_path_lookup(w->rt, &to), NULL, 0);
+		else
+			sy_packet_drop(w, m, SY_DROP_TRUNCATED);
+		return;
+	}
 	if (!SY_READ(w->rt->port[port]->up)) {
 		sy_packet_drop(w, m, SY_DROP_PORT_DOWN);
 		return;
@@ -107,21 +130,6 @@ void transmit_to(struct sy_worker *w, struct rte_mbuf *m, uint64_t link)
 	}
 	macs_write(sy_frame(m), link, SY_READ(w->rt->port[m->port]->mac));
 	transmit_gather(w, m);
-}
-
-static bool frame_destination(const struct rte_mbuf *m, struct sy_addr *out)
-{
-	const struct sy_eth *eth = rte_pktmbuf_mtod(m, const struct sy_eth *);
-	const void *l3 = eth + 1;
-	if (m->data_len >= SY_ETH_LEN + sizeof(struct sy_ipv4) &&
-	    eth->type == rte_cpu_to_be_16(SY_ETH_IPV4)) {
-		*out = sy_addr_v4(((const struct sy_ipv4 *)l3)->dst);
-		return true;
-	}
-	if (m->data_len < SY_ETH_LEN + sizeof(struct sy_ipv6))
-		return false;
-	memcpy(out->b, ((const struct sy_ipv6 *)l3)->dst, sizeof(out->b));
-	return true;
 }
 
 /* Length of the longest frame that results: the port may segment the packet. */

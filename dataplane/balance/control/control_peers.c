@@ -4,6 +4,7 @@
 #include "control.h"
 #include "model_message.h"
 #include "peers.h"
+#include "sync_relay.h"
 
 typedef Steelyard__Forwarder__V1__Peer pb_peer;
 typedef Steelyard__Forwarder__V1__PeerList pb_peer_list;
@@ -29,6 +30,10 @@ int control_set_role(struct sy_balance *b, const pb_request *q, struct arena *a,
 		return sy_fail(err, EINVAL,
 		               "this forwarder has no peers, so it has no role: it always serves; "
 		               "start it with --node, --sync and --peer");
+	if (b->peers->options.is_ecmp)
+		return sy_fail(err, EINVAL,
+		               "--sync-mode ecmp: all nodes serve, so there is no role to set; "
+		               "to take a node out, withdraw its routes");
 	result->before = role_of(SY_READ(b->peers->role));
 	switch (q->set_role->role) {
 	case STEELYARD__FORWARDER__V1__ROLE__ROLE_MASTER:
@@ -144,6 +149,9 @@ static int report_peer(const struct peers *p, uint8_t node, struct arena *a, pb_
 	pb->unverified_here = sync_node_lacking(p->node, node);
 	report_logs(p->node, node, now_ns, pb);
 	report_replicas(p->node, node, pb);
+	const struct sync_relayed relayed = sync_node_relayed(p->node, node);
+	pb->relayed_out = relayed.out;
+	pb->relayed_in = relayed.in;
 	*out = pb;
 	return reply_socket(a, &p->options.peer[node].addr, p->options.peer[node].port,
 	                    &pb->address, err);
@@ -156,6 +164,7 @@ static int report_self(const struct peers *p, struct arena *a, pb_peer_list *l,
 	l->node = p->options.node;
 	l->role = role_of(SY_READ(p->role));
 	l->wanted = role_of(p->wanted);
+	l->ecmp = p->options.is_ecmp;
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++)
 		l->offered += SY_READ(sync_node_log(p->node, slot)->sum.count);
 	for (unsigned w = 0; w < p->b->workers; w++)

@@ -42,6 +42,9 @@ enum sy_unavailable {
 /* Session synchronisation (docs/design/0068-session-sync.md). Ports in host order. */
 struct sy_peers_options {
 	uint8_t node; /* this node's number, 1 to 31; 0: no peers */
+	/* All nodes serve, and routers spread flows over them (docs/design/0071-ecmp.md); otherwise
+	 * the master of a pair does */
+	bool is_ecmp;
 	struct sy_addr address;
 	uint16_t port; /* UDP */
 	struct {

@@ -24,6 +24,7 @@
 #include "client_mtu.h"
 #include "forward.h"
 #include "icmp_packet.h"
+#include "packet_relay.h"
 #include "snat.h"
 #include "splice.h"
 
@@ -237,6 +238,10 @@ static enum sy_drop error_forward(struct sy_worker *w, struct sy_burst *burst, u
 		return SY_DROP_ICMP_NO_SESSION;
 	burst->hash[i] = sy_hash_tuple(&b->key, &c.incoming);
 	struct session *s = error_session(b, &c, burst->hash[i]);
+	burst->session[i] = c.record;
+	if (s ? session_is_away(s) && relay_to_owner(w, burst, i)
+	      : relay_to_home(w, burst, i, false))
+		return SY_DROP_NONE;
 	if (!s)
 		return SY_DROP_ICMP_NO_SESSION;
 	if (sy_packet_ttl(frame, v) <= 1)
@@ -256,6 +261,8 @@ static enum sy_drop error_forward(struct sy_worker *w, struct sy_burst *burst, u
 void icmp_error_forward(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	enum sy_drop reason = error_forward(w, burst, i);
+	if (sy_next_has_left(burst->next[i]))
+		return;
 	if (reason == SY_DROP_NONE)
 		burst->next[i] = SY_NEXT_TRANSMIT;
 	else

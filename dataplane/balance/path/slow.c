@@ -22,10 +22,12 @@
 #include "originated.h"
 #include "overload.h"
 #include "police.h"
+#include "packet_relay.h"
 #include "reset.h"
 #include "segment_shortcut.h"
 #include "service_drop.h"
 #include "slow_advance.h"
+#include "snat.h"
 #include "splice_path.h"
 #include "sweep.h"
 #include "synced.h"
@@ -192,6 +194,19 @@ static bool slow_session_update(struct sy_worker *w, struct sy_burst *burst, uns
 	return goes_on;
 }
 
+/* A client's packet has no session here. Returns true if it was relayed to a node that may have
+ * it. */
+static bool slow_asks_others(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                             const struct service *service)
+{
+	const struct sy_balance *b = w->app;
+	const struct sy_view *v = &burst->view[i];
+	if (SY_LIKELY(!group_is_ecmp(b)) || (v->proto == SY_PROTO_TCP && packet_may_create(v)) ||
+	    (!service && !snat_matches(SY_RCU_READ(b->snat), &v->tuple)))
+		return false;
+	return relay_to_home(w, burst, i, v->proto != SY_PROTO_TCP);
+}
+
 /* Handles TCP, UDP and echo packets except those of slow_create(). */
 static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                         const struct lookup_snapshot *snapshot)
@@ -207,6 +222,9 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	if (SY_UNLIKELY(burst->session[i] != before))
 		police_undo(w,
 		            i); /* the fast path charged limits of a session that has ended since */
+	if (burst->session[i] != SESSION_NONE &&
+	    session_is_away(session_at(t, burst->session[i])) && relay_to_owner(w, burst, i))
+		return;
 	if (burst->session[i] != SESSION_NONE && !slow_session_update(w, burst, i, from))
 		return;
 	if (burst->session[i] == SESSION_NONE) {
@@ -216,6 +234,8 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 			return;
 		}
 		if (from == SESSION_SERVER) {
+			if (!had_session && relay_to_home(w, burst, i, false))
+				return;
 			sy_burst_drop(w, burst, i,
 			              had_session ? SY_DROP_SERVER_REMOVED
 			                          : slow_refuse_server(w, burst, i));
@@ -226,6 +246,8 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 			return; /* traceroute packets get no session */
 		how = defence_check(w, burst, i, &opening);
 		if (how == DEFENCE_CONSUMED)
+			return;
+		if (how != DEFENCE_OPENS && !had_session && slow_asks_others(w, burst, i, service))
 			return;
 		burst->session[i] = session_create(w, burst, i,
 		                                   how == DEFENCE_OPENS ? &opening : NULL, &reason);
@@ -337,6 +359,8 @@ void sy_slow_stage(struct sy_worker *w, struct sy_burst *burst)
 		slow.begin = overload_drop_burst(w, burst, slow.at_begin, slow.begin);
 	if (SY_UNLIKELY(SY_RCU_READ(common.b->access)))
 		slow.begin = access_check_burst(w, burst, slow.at_begin, slow.begin);
+	if (group_is_ecmp(common.b))
+		slow.begin = relay_burst(w, burst, slow.at_begin, slow.begin);
 	create_prepare(w, burst, slow.at_begin, slow.begin);
 	for (unsigned k = 0; k < slow.all; k++) {
 		unsigned i = slow.at[k];

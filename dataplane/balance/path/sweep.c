@@ -14,6 +14,7 @@
 #include "fragment_table.h"
 #include "opening_queue.h"
 #include "pressure.h"
+#include "packet_relay.h"
 #include "reset.h"
 #include "reset_both.h"
 #include "splice_path.h"
@@ -213,10 +214,14 @@ static void sweep_session(struct slice *slice, struct session_table *t, uint32_t
 	struct sy_balance *b = w->app;
 	struct session *s = session_at(t, record);
 	const struct endpoint *e = &b->endpoint[s->server];
-	const bool replica = session_is_replica(b, t->slot, record);
+	const bool replica = session_is_replica(b, t->slot, record) || session_is_away(s);
 
 	if (SY_UNLIKELY(!t->counted) && session_state_is_embryonic(s->state))
 		pressure_begin(w, t, record);
+	if (session_is_away(s) && relay_sweep(w, t, record)) {
+		slice_add(slice, t, record);
+		return;
+	}
 	if (SY_UNLIKELY(replica)) {
 		if (sweep_replica(slice, t, record))
 			return;

@@ -248,6 +248,7 @@ static bool node_create(struct peers *p)
 	        .pass = part_pass,
 	        .send = peers_send,
 	        .stored = peers_stored,
+	        .relayed = p->options.is_ecmp ? peers_relayed : NULL,
 	};
 	gethostname(o.name, sizeof(o.name) - 1);
 	memcpy(o.secret, p->options.secret, sizeof(o.secret));
@@ -289,7 +290,8 @@ int peers_create(struct sy_balance *b, struct sy_error *err)
 	}
 	b->peers = p;
 	b->sync_mark = table_map(MARKS, 1);
-	if (!b->sync_mark ||
+	b->away_state = o->is_ecmp ? table_map(MARKS, 1) : NULL;
+	if (!b->sync_mark || !b->away_state != !o->is_ecmp ||
 	    names_create(&p->names, b->ctl->store, b->options.max_servers, peers_mask(o)) < 0 ||
 	    !workers_create(p) || !node_create(p)) {
 		peers_destroy(b);
@@ -317,10 +319,12 @@ void peers_destroy(struct sy_balance *b)
 	names_destroy(&p->names);
 	sy_secret_wipe(p->cookie, sizeof(p->cookie));
 	table_unmap(b->sync_mark, MARKS, 1);
+	table_unmap(b->away_state, MARKS, 1);
 	free(p);
 	b->peers = NULL;
 	b->sync = NULL;
 	b->sync_mark = NULL;
+	b->away_state = NULL;
 }
 
 int peers_open(struct sy_balance *b, struct sy_error *err)

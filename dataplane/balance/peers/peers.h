@@ -14,6 +14,7 @@
  *   peers.c                        a worker's poll, parts for other workers
  *   peers_role.c                   the role
  *   peers_socket.c                 the sockets
+ *   peers_relay.c                  packets that other nodes of an ECMP group relay
  */
 #ifndef PEERS_H
 #define PEERS_H
@@ -136,6 +137,11 @@ struct sync_sink peers_sink(struct peers *p);
 struct sync_sum peers_stored(void *peers, uint8_t node, unsigned slot);
 /* Makes all replicas in a slot this node's own sessions. Called by its owner. */
 void peers_claim(struct sy_worker *w, unsigned slot);
+
+/* ---- peers_relay.c --------------------------------------------------------------------------- */
+
+void peers_relayed(void *peers, unsigned worker, const struct sync_relay *relay,
+                   const uint8_t *packet, size_t len);
 
 /* ---- peers_socket.c -------------------------------------------------------------------------- */
 

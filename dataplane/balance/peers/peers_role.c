@@ -5,7 +5,8 @@
  *   to master    waits while a live peer has sessions that this node lacks
  *   to backup    waits while a live peer that is no master lacks sessions of this node
  *
- * The peer's present role and what it lacks are in its hellos.
+ * The peer's present role and what it lacks are in its hellos. In an ECMP group all nodes serve,
+ * always.
  */
 #include "model.h"
 #include "peers.h"
@@ -157,8 +158,10 @@ void role_tick(struct sy_balance *b)
 
 void role_resume(struct sy_balance *b)
 {
-	const struct saved_role saved = role_file_load(b->options.state_directory);
 	struct peers *p = b->peers;
+	const struct saved_role saved = p->options.is_ecmp
+	                                        ? (struct saved_role){true, true}
+	                                        : role_file_load(b->options.state_directory);
 	p->wanted = saved.wanted_master ? SYNC_ROLE_MASTER : SYNC_ROLE_BACKUP;
 	p->wanted_ns = 0;
 	role_begin(b, saved.master ? SYNC_ROLE_MASTER : SYNC_ROLE_BACKUP);
@@ -189,7 +192,7 @@ static bool sessions_are_lost(const struct sy_balance *b)
 static void master_check(struct sy_balance *b)
 {
 	struct peers *p = b->peers;
-	if (p->role != SYNC_ROLE_MASTER || !sessions_are_lost(b))
+	if (p->role != SYNC_ROLE_MASTER || p->options.is_ecmp || !sessions_are_lost(b))
 		return;
 	sy_log(SY_LOG_WARN, "peers",
 	       "this node was the master, and none of its sessions could be adopted: it is a "

@@ -10,6 +10,7 @@
  */
 #include "peers.h"
 
+#include "away.h"
 #include "client_sessions.h"
 #include "end.h"
 #include "opening_queue.h"
@@ -34,9 +35,26 @@ static enum sync_result refuse(const struct incoming *i, enum peers_refusal reas
 	return SYNC_REFUSED;
 }
 
+/* The master of a pair stores no replicas: it serves. */
 static bool is_master(const struct peers *p)
 {
-	return SY_READ(p->role) == SYNC_ROLE_MASTER;
+	return SY_READ(p->role) == SYNC_ROLE_MASTER && !p->options.is_ecmp;
+}
+
+/* Does this node serve the session? After a restart it is unknown who serves one that is away. */
+static bool is_own(const struct incoming *i, uint32_t record)
+{
+	return !(*session_mark_at(i->p->b, i->t->slot, record) & SYNC_OWNER) &&
+	       !session_is_away(session_at(i->t, record));
+}
+
+/* In an ECMP group, the state of a replica is kept beside its record. */
+static void state_set(const struct incoming *i, uint32_t record, uint8_t state)
+{
+	struct session *s = session_at(i->t, record);
+	if (group_is_ecmp(i->p->b))
+		*away_state_at(i->p->b, i->t->slot, record) = state;
+	s->state = group_is_ecmp(i->p->b) ? (uint8_t)SESSION_AWAY : state;
 }
 
 /* ---- ids, tuples ----------------------------------------------------------------------------- */
@@ -132,7 +150,7 @@ static void session_update(const struct incoming *i, uint32_t record)
 	const struct sy_balance *b = i->p->b;
 	const bool embryonic = session_state_is_embryonic(s->state);
 	const bool opening = s->state == SESSION_OPENING;
-	s->state = in->hot[0].state;
+	state_set(i, record, in->hot[0].state);
 	flags_set(s, in->hot[0].flags, b->endpoint[s->server].proto);
 	session_touch(s, s->seen, (uint16_t)(balance_seconds(i->w) - in->idle_s));
 	cold->inserted = in->cold[0].inserted;
@@ -174,6 +192,7 @@ static uint32_t session_add(struct incoming *i)
 	struct session *s = i->in.hot;
 	struct session_cold *cold = i->in.cold;
 	const uint32_t now = balance_seconds(i->w), service = b->endpoint[s->server].service;
+	const uint8_t state = s->state;
 	s->path = s[1].path = SY_PATH_NONE; /* the first packet looks it up */
 	s->seen = (uint16_t)(now - i->in.idle_s);
 	cold->created = (now - i->in.age_s) & SESSION_CREATED_MASK;
@@ -187,7 +206,8 @@ static uint32_t session_add(struct incoming *i)
 	                      : session_insert(i->t, s, cold, client_hash, server_hash);
 	if (record == SESSION_NONE)
 		return record;
-	if (session_state_is_embryonic(s->state))
+	state_set(i, record, state);
+	if (session_state_is_embryonic(session_at(i->t, record)->state))
 		pressure_begin(i->w, i->t, record);
 	/* The forwarder counts current sessions as created − ended. Decrement `ended`, as for
 	 * adopted sessions: an increment of `created` would report a replica as a new session. */
@@ -230,7 +250,9 @@ static enum sync_result session_delete(struct incoming *i)
 		return SYNC_MISSING;
 	const bool kept = *mark & SYNC_KEPT;
 	*mark &= (uint8_t)~SYNC_KEPT; /* the caller updates the sum */
-	if (i->in.transferred) {      /* both transferred it to each other: serve it again */
+	if (i->in.transferred && group_is_ecmp(i->p->b)) {
+		*mark = 0;              /* away, owner unknown: whoever has it will put it */
+	} else if (i->in.transferred) { /* both transferred it to each other: serve it again */
 		*mark = 0;
 		synced_change(i->w, i->t->slot, record);
 	} else {
@@ -278,10 +300,16 @@ static enum sync_result session_change(struct incoming *i)
 }
 
 /* Returns true if this node transfers its own session to the sender. Of two backups that both have
- * a session, the one with the lower number keeps it. */
-static bool is_transferred(const struct incoming *i)
+ * a session, the one with the lower number keeps it; of two nodes of an ECMP group, the one with
+ * the later packet does, and of equals likewise. */
+static bool is_transferred(const struct incoming *i, uint32_t record)
 {
-	return !is_master(i->p) && (i->in.from_master || i->node < i->p->options.node);
+	const bool lower = i->node < i->p->options.node;
+	if (!i->p->options.is_ecmp)
+		return !is_master(i->p) && (i->in.from_master || lower);
+	const uint16_t now = (uint16_t)balance_seconds(i->w);
+	const uint16_t idle = session_idle(session_at(i->t, record), now);
+	return i->in.idle_s < idle || (i->in.idle_s == idle && lower);
 }
 
 /* Ends another session that has one of the tuples. Returns false if this node keeps it. */
@@ -289,7 +317,7 @@ static bool rival_end(struct incoming *i, uint32_t record)
 {
 	if (record == SESSION_NONE)
 		return true;
-	if (!session_is_replica(i->p->b, i->t->slot, record) && !is_transferred(i))
+	if (is_own(i, record) && !is_transferred(i, record))
 		return false;
 	session_end(i->w, i->t, record);
 	return true;
@@ -316,12 +344,14 @@ static enum sync_result put_checked(struct incoming *i)
 	uint32_t record = by_client;
 	if (by_client != SESSION_NONE && by_client == by_server && is_same(i, record)) {
 		uint8_t *mark = session_mark_at(b, slot, record);
-		if (!(*mark & SYNC_OWNER) && !is_transferred(i)) {
+		if (is_own(i, record) && !is_transferred(i, record)) {
 			if (is_master(i->p))
 				session_defend(i, record);
 			return refuse(i, PEERS_REFUSED_OWN);
 		}
-		if ((*mark & SYNC_OWNER) != i->node)
+		if (session_is_away(session_at(i->t, record)) && !(*mark & SYNC_OWNER))
+			*mark = (uint8_t)i->node;
+		else if ((*mark & SYNC_OWNER) != i->node)
 			sync_node_transfer(b->sync, slot, record, (uint8_t)i->node);
 		session_update(i, record);
 		return mark_keep(mark);

@@ -114,7 +114,8 @@ static bool sender_fits(const struct peers *p, const uint8_t *datagram, size_t l
 
 bool peers_receive(struct peers *p, struct sy_worker *w, bool *more)
 {
-	uint8_t datagram[SYNC_DATAGRAM + 1]; /* truncates longer ones, whose tag is then wrong */
+	uint8_t datagram[SYNC_DATAGRAM_MAX +
+	                 1]; /* truncates longer ones, whose tag is then wrong */
 	const int fd = p->worker[w->id].fd;
 	union address from;
 	unsigned n = 0;

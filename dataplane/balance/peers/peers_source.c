@@ -67,7 +67,7 @@ static bool is_due(const struct service *service, const struct session *s,
 	                       1u << SESSION_CLOSING | 1u << SESSION_TIME_WAIT |
 	                       1u << SESSION_UDP_BOTH_WAYS | 1u << SESSION_RESET_BY_CLIENT |
 	                       1u << SESSION_RESET_BY_SERVER;
-	if (session_is_one_packet(s))
+	if (session_is_one_packet(s) || s->state == SESSION_AWAY)
 		return false;
 	if (known)
 		return true;

@@ -33,6 +33,7 @@ enum session_state {
 	SESSION_PAIR_RECORD,     /* not a session: the second record of a pair */
 	SESSION_OPENING,         /* the client returned a cookie; the server has not answered */
 	SESSION_UDP_ANSWERED,    /* the server has answered; the client has not sent since */
+	SESSION_AWAY,            /* another node serves it: view/away.h has its state there */
 	SESSION_STATES
 };
 

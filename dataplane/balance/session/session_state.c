@@ -21,6 +21,7 @@ const char *session_state_name(enum session_state state)
 	        [SESSION_DYING] = "dying",
 	        [SESSION_OPENING] = "opening",
 	        [SESSION_UDP_ANSWERED] = "udp-answered",
+	        [SESSION_AWAY] = "away",
 	};
 	return state < SESSION_STATES ? names[state] : "?";
 }

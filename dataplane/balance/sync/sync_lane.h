@@ -3,7 +3,9 @@
 #ifndef SYNC_LANE_H
 #define SYNC_LANE_H
 
+#include "sync_members.h"
 #include "sync_node.h"
+#include "sync_relay.h"
 
 #define SYNC_MS     UINT64_C(1000000)
 #define SYNC_SUM_NS UINT64_C(1000000000) /* between two sums of a slot */
@@ -39,6 +41,8 @@ struct sync_lane {
 	struct sync_answers answers[SYNC_NODES];
 	struct sync_opened *opened[SYNC_NODES]; /* NULL: not a peer */
 	uint64_t drop[SYNC_DROP_COUNT];         /* readers: relaxed */
+	/* Packets to and from each node. Readers: relaxed. */
+	uint64_t relayed_out[SYNC_NODES], relayed_in[SYNC_NODES];
 } __attribute__((aligned(SY_CACHE_LINE)));
 
 /* The node and the epoch to which a log is written; node 0: none so far. */
@@ -55,10 +59,22 @@ struct sync_node {
 	uint8_t target[SY_SLOTS];
 	bool targets_due;
 	uint64_t targets_ns;
+	uint64_t created_ns;
+	uint64_t changed_ns; /* when a node last came or went. As `target` */
+	uint32_t alive;      /* bitmap of peers at the last update; private to worker 0 */
 	struct sync_assignment assigned[SY_SLOTS], dictionary_assigned[SYNC_NODES];
 	struct sync_log log[SY_SLOTS], dictionary[SYNC_NODES];
 	struct sync_replica *replica[SYNC_NODES]; /* [SYNC_SLOTS]; NULL: not a peer */
 	struct sync_lane lane[SYNC_WORKERS];
 };
+
+/* Seals and sends a datagram. */
+void sync_lane_send(struct sync_node *n, unsigned worker, uint8_t node,
+                    enum sync_datagram_kind kind, const void *plain, size_t len);
+/* Chooses the target of each slot by the nodes that live. Called by worker 0. */
+void sync_members_update(struct sync_node *n, uint64_t now_ns);
+/* Returns false if the relayed packet is malformed, or this node accepts none. */
+bool sync_relay_receive(struct sync_node *n, unsigned worker, uint8_t node, const uint8_t *plain,
+                        size_t len);
 
 #endif

@@ -98,11 +98,11 @@ static int secret_find(const struct sync_node *n, uint8_t id)
 static bool header_fits(struct sync_node *n, struct sync_lane *lane, const struct sync_header *h)
 {
 	if (h->magic != SYNC_MAGIC || h->version != SYNC_VERSION || h->worker >= SYNC_WORKERS ||
-	    (h->kind != SYNC_HELLO && h->kind != SYNC_PARTS))
+	    h->kind < SYNC_HELLO || h->kind > SYNC_RELAY)
 		return lane_drop(lane, SYNC_DROP_MALFORMED);
 	if (h->node >= SYNC_NODES || !is_peer(n, h->node))
 		return lane_drop(lane, SYNC_DROP_UNKNOWN_PEER);
-	if (h->kind == SYNC_PARTS &&
+	if (h->kind != SYNC_HELLO &&
 	    (h->to != n->self.incarnation ||
 	     h->from != __atomic_load_n(&n->peer[h->node].incarnation, __ATOMIC_ACQUIRE)))
 		return lane_drop(lane, SYNC_DROP_OUTDATED);
@@ -127,10 +127,10 @@ void sync_lane_receive(struct sync_node *n, unsigned worker, const uint8_t *data
 	struct sync_lane *lane = &n->lane[worker];
 	struct sync_header h;
 	struct sync_part part;
-	uint8_t plain[SYNC_DATAGRAM];
+	uint8_t plain[SYNC_DATAGRAM_MAX];
 	size_t at = 0;
 
-	if (len < sizeof(h) + SYNC_TAG || len > SYNC_DATAGRAM) {
+	if (len < sizeof(h) + SYNC_TAG || len > SYNC_DATAGRAM_MAX) {
 		lane_drop(lane, SYNC_DROP_MALFORMED);
 		return;
 	}
@@ -156,6 +156,11 @@ void sync_lane_receive(struct sync_node *n, unsigned worker, const uint8_t *data
 	if (h.kind == SYNC_HELLO) {
 		if (worker == 0)
 			hello_receive(n, &h, plain, (size_t)opened, now_ns);
+		return;
+	}
+	if (h.kind == SYNC_RELAY) {
+		if (!sync_relay_receive(n, worker, h.node, plain, (size_t)opened))
+			lane_drop(lane, SYNC_DROP_MALFORMED);
 		return;
 	}
 	while (sync_part_next(plain, (size_t)opened, &at, &part) > 0) {
@@ -232,11 +237,11 @@ void sync_lane_part(struct sync_node *n, unsigned worker, uint8_t node,
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-static void datagram_send(struct sync_node *n, unsigned worker, uint8_t node,
-                          enum sync_datagram_kind kind, const void *plain, size_t len)
+void sync_lane_send(struct sync_node *n, unsigned worker, uint8_t node,
+                    enum sync_datagram_kind kind, const void *plain, size_t len)
 {
 	struct sync_lane *lane = &n->lane[worker];
-	uint8_t bytes[SYNC_DATAGRAM];
+	uint8_t bytes[SYNC_DATAGRAM_MAX];
 	const struct sync_header h = {
 	        .magic = SYNC_MAGIC,
 	        .version = SYNC_VERSION,
@@ -264,8 +269,8 @@ struct outgoing {
 static void outgoing_flush(struct outgoing *o)
 {
 	if (o->payload.len)
-		datagram_send(o->n, o->worker, o->node, SYNC_PARTS, o->payload.bytes,
-		              o->payload.len);
+		sync_lane_send(o->n, o->worker, o->node, SYNC_PARTS, o->payload.bytes,
+		               o->payload.len);
 	o->payload.len = 0;
 }
 
@@ -307,36 +312,6 @@ static void log_send(struct outgoing *o, struct sync_log *log, uint64_t now_ns)
 }
 
 /* ---- which peer keeps the replicas ----------------------------------------------------------- */
-
-/* Rendezvous hashing (Thaler and Ravishankar, 1998) of the slot over the peers that live: only
- * slots of a peer that comes or goes move. */
-static uint8_t target_choose(const struct sync_node *n, unsigned slot, uint64_t now_ns)
-{
-	uint64_t best = 0;
-	uint8_t target = 0;
-
-	for (uint8_t node = 1; node < SYNC_NODES; node++) {
-		if (!is_peer(n, node) || !sync_peer_is_alive(&n->peer[node], now_ns))
-			continue;
-		uint64_t weight = sy_hash_mix(slot + 1, node * UINT64_C(0x9e3779b97f4a7c15));
-		if (!target || weight > best) {
-			target = node;
-			best = weight;
-		}
-	}
-	return target;
-}
-
-/* A silent peer stays the target while no other peer is alive: it may come back with all replicas
- * that it has acknowledged. */
-static void targets_choose(struct sync_node *n, uint64_t now_ns)
-{
-	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
-		uint8_t target = target_choose(n, slot, now_ns);
-		if (target)
-			__atomic_store_n(&n->target[slot], target, __ATOMIC_RELAXED);
-	}
-}
 
 /* A new target needs a copy. A peer that has restarted may have kept its replicas: renumber the
  * log, and compare sums. */
@@ -384,7 +359,7 @@ static void hellos_send(struct sync_node *n, uint64_t now_ns)
 		if (!is_peer(n, node) || !sync_hello_make(&n->peer[node], &n->self, now_ns, &hello))
 			continue;
 		hello_count(n, node, &hello);
-		datagram_send(n, 0, node, SYNC_HELLO, &hello, sizeof(hello));
+		sync_lane_send(n, 0, node, SYNC_HELLO, &hello, sizeof(hello));
 	}
 }
 
@@ -464,7 +439,7 @@ uint64_t sync_lane_poll(struct sync_node *n, unsigned worker, uint64_t now_ns)
 		hellos_send(n, now_ns);
 		if (n->targets_due || now_ns - n->targets_ns >= SYNC_HELLO_NS) {
 			n->self.sessions = sessions_count(n);
-			targets_choose(n, now_ns);
+			sync_members_update(n, now_ns);
 			n->targets_due = false;
 			n->targets_ns = now_ns;
 		}
@@ -538,6 +513,22 @@ static void record_end(struct sync_node *n, unsigned slot, uint32_t record, bool
 	}
 	sync_log_end(&n->log[slot], &n->options.source, record, transferred);
 	slot_set_due(n, slot);
+}
+
+void sync_node_take(struct sync_node *n, unsigned slot, uint32_t record)
+{
+	const struct sync_source *source = &n->options.source;
+	uint8_t *mark = mark_of(n, slot, record);
+	struct sync_replica *of = n->replica[*mark & SYNC_OWNER];
+	uint8_t entry[SYNC_ENTRY];
+	uint64_t hash;
+
+	if (of && *mark & SYNC_KEPT) {
+		source->describe_end(source->context, slot, record, false, entry, &hash);
+		sync_sum_subtract(&of[slot].stored, hash);
+		sync_sum_add(&of[slot].refused, hash);
+	}
+	*mark = 0;
 }
 
 void sync_node_end(struct sync_node *n, unsigned slot, uint32_t record)
@@ -680,6 +671,7 @@ struct sync_node *sync_node_create(const struct sync_node_options *options, uint
 		return NULL;
 	memset(n, 0, sizeof(*n));
 	n->options = *options;
+	n->created_ns = n->changed_ns = now_ns;
 	bool ready = self_create(n);
 	for (unsigned i = 0; i < options->workers; i++)
 		ready = ready && lane_create(n, &n->lane[i], now_ns);

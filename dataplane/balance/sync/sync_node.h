@@ -23,6 +23,10 @@
 #define SYNC_SECRETS  2
 #define SYNC_DATAGRAM (sizeof(struct sync_header) + SYNC_PAYLOAD + SYNC_TAG)
 
+/* Max bytes of a relayed IP packet: that of a jumbo frame. A relay has 8 bytes before it. */
+#define SYNC_RELAY_PACKET 9216
+#define SYNC_DATAGRAM_MAX (sizeof(struct sync_header) + 8 + SYNC_RELAY_PACKET + SYNC_TAG)
+
 /* Why a datagram was dropped: name in counters, meaning. */
 #define SYNC_DROPS(X)                                                                              \
 	X(MALFORMED, "sync-malformed",                                                             \
@@ -44,6 +48,8 @@ enum sync_drop {
 
 const char *sync_drop_name(enum sync_drop reason);
 const char *sync_drop_help(enum sync_drop reason);
+
+struct sync_relay;
 
 struct sync_node_options {
 	uint8_t node; /* 1 to 31 */
@@ -67,6 +73,9 @@ struct sync_node_options {
 	/* Returns the sum of the node's objects that are stored in the slot, and sets their
 	 * SYNC_KEPT. */
 	struct sync_sum (*stored)(void *context, uint8_t node, unsigned slot);
+	/* A peer has relayed an IP packet (sync_relay.h). NULL: no peer does. */
+	void (*relayed)(void *context, unsigned worker, const struct sync_relay *relay,
+	                const uint8_t *packet, size_t len);
 };
 
 struct sync_node;
@@ -92,6 +101,9 @@ void sync_node_end(struct sync_node *n, unsigned slot, uint32_t record);
  * nodes transfer it to each other at once, each of them serves it again. */
 void sync_node_transfer(struct sync_node *n, unsigned slot, uint32_t record, uint8_t node);
 
+/* Called by the slot's worker before it turns a replica into an own session: the sum towards the
+ * former owner counts it as refused. The caller then reports a change. */
+void sync_node_take(struct sync_node *n, unsigned slot, uint32_t record);
 /* Called by the slot's worker before it turns all replicas of the slot into own sessions. */
 void sync_node_claim(struct sync_node *n, unsigned slot);
 /* Requests copies of the worker's slots from all peers: of slots in which a put was refused, or of

@@ -113,6 +113,7 @@ enum sync_reply sync_replica_apply(struct sync_replica *r, const struct sync_sin
 	uint32_t number = part->number;
 	bool differs = false;
 
+	r->part_ns = now_ns;
 	if ((int32_t)(number - r->expected) > 0)
 		return SYNC_REPLY_GAP;
 	for (size_t at = 0; at < part->len; number++) {

@@ -48,6 +48,7 @@ struct sync_replica {
 	uint32_t unreadable;     /* entries since the last copy began: sums cannot be equal */
 	uint64_t asked_ns;       /* time of the last request for a copy */
 	uint64_t generation_ns, copy_ns; /* time of the last begin of each; 0: none */
+	uint64_t part_ns;                /* time of the last part */
 };
 
 /* How to answer a part. */

@@ -18,7 +18,7 @@
 #define SYNC_VERSION 1
 #define SYNC_SECRET  32 /* bytes, at least */
 
-enum sync_datagram_kind { SYNC_HELLO = 1, SYNC_PARTS };
+enum sync_datagram_kind { SYNC_HELLO = 1, SYNC_PARTS, SYNC_RELAY };
 
 /* Little endian. */
 struct sync_header {

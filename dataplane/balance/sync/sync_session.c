@@ -149,7 +149,7 @@ static void get_state(struct reader *r, struct sync_session *out)
 	cold->syn_seen = state.syn_seen & 1;
 	memcpy(cold->fin_seq, state.number, sizeof(cold->fin_seq));
 	r->failed = r->failed || state.state == SESSION_FREE || state.state >= SESSION_STATES ||
-	            state.state == SESSION_PAIR_RECORD;
+	            state.state == SESSION_PAIR_RECORD || state.state == SESSION_AWAY;
 }
 
 static void get_pair(struct reader *r, struct sync_session *out)

@@ -9,7 +9,8 @@
 
 #include "sync_lane.h"
 
-#define QUEUE 4096
+#define QUEUE    4096
+#define DATAGRAM 2200 /* bytes: of a relayed packet of a test, too */
 
 static struct mirror *running; /* the peer of the harness that runs */
 
@@ -18,7 +19,7 @@ static struct mirror *running; /* the peer of the harness that runs */
 static struct datagram {
 	unsigned worker;
 	size_t len;
-	uint8_t bytes[SYNC_DATAGRAM];
+	uint8_t bytes[DATAGRAM];
 } to_harness[QUEUE], to_mirror[QUEUE];
 static unsigned for_harness, for_mirror;
 
@@ -29,7 +30,7 @@ static void queue_add(struct datagram *queue, unsigned *count, unsigned worker,
 	if (!running || (running->lossy && rng_percent(&running->f->rng, 25)) ||
 	    (running->only_hellos && !hello))
 		return;
-	assert_true(*count < QUEUE);
+	assert_true(*count < QUEUE && len <= DATAGRAM);
 	queue[*count].worker = worker;
 	queue[*count].len = len;
 	memcpy(queue[(*count)++].bytes, bytes, len);
@@ -331,6 +332,26 @@ void mirror_end_all(struct mirror *m)
 		}
 }
 
+/* ---- relayed packets ------------------------------------------------------------------------- */
+
+static void relayed(void *context, unsigned worker, const struct sync_relay *relay,
+                    const uint8_t *packet, size_t len)
+{
+	struct mirror *m = context;
+	(void)worker;
+	assert_true(len <= sizeof(m->packet));
+	m->relays++;
+	m->relay = *relay;
+	m->packet_len = len;
+	memcpy(m->packet, packet, len);
+}
+
+void mirror_relay(struct mirror *m, const struct sync_relay *relay, const struct frame *frame)
+{
+	assert_true(sync_lane_relay(m->node, 0, 3 - m->number, relay, frame->bytes + SY_ETH_LEN,
+	                            frame->len - SY_ETH_LEN));
+}
+
 /* ---- lifecycle ------------------------------------------------------------------------------- */
 
 static unsigned owner(void *context, unsigned slot)
@@ -365,6 +386,7 @@ void mirror_open(struct mirror *m, struct flows *f, uint8_t number)
 	        .owner = owner,
 	        .send = mirror_send,
 	        .stored = stored,
+	        .relayed = relayed,
 	};
 	o.secret[0].id = 1;
 	o.secret[0].len = SYNC_SECRET;

@@ -8,6 +8,7 @@
 
 #include "flows.h"
 #include "peers.h"
+#include "sync_relay.h"
 #include "sync_session.h"
 
 #define MIRROR_SLOT  256 /* sessions of a slot */
@@ -35,6 +36,10 @@ struct mirror {
 		uint8_t entry[SYNC_ENTRY];
 	} * name;                    /* [MIRROR_NAMES] by record of the dictionary */
 	uint8_t *marks, *name_marks; /* contiguous copies, as logs want them */
+	unsigned relays;             /* packets that the harness has relayed to it; the last one: */
+	struct sync_relay relay;
+	size_t packet_len;
+	uint8_t packet[FRAME_MAX];
 };
 
 /* The options of a harness that is this node, with the other one as its peer. */
@@ -51,6 +56,8 @@ unsigned mirror_count(const struct mirror *m);
 bool mirror_is_complete(const struct mirror *m);
 /* It gives all of its sessions to the harness. */
 void mirror_give_all(struct mirror *m);
+/* It relays the IP packet of a frame to the harness. */
+void mirror_relay(struct mirror *m, const struct sync_relay *relay, const struct frame *frame);
 /* One of its sessions ends. */
 void mirror_end_one(struct mirror *m);
 /* Has the harness acknowledged all changes of the mirror's sessions? */

@@ -48,7 +48,7 @@ static struct sync_session session_draw(bool v6, bool pair)
 
 	do {
 		s.hot[0].state = (uint8_t)(1 + draw() % (SESSION_STATES - 1));
-	} while (s.hot[0].state == SESSION_PAIR_RECORD);
+	} while (s.hot[0].state == SESSION_PAIR_RECORD || s.hot[0].state == SESSION_AWAY);
 	if (pair) {
 		uint8_t *cold = (uint8_t *)&s.cold[1];
 		s.hot[1].client = address_draw(draw() & 1);
@@ -151,7 +151,8 @@ static void test_damaged_entries_are_refused(void **state)
 		assert_false(sync_session_read(entry, &b));
 	entry[1] = len + 9;
 	assert_true(sync_session_read(entry, &b));
-	static const uint8_t wrong[] = {SESSION_FREE, SESSION_PAIR_RECORD, SESSION_STATES, 255};
+	static const uint8_t wrong[] = {SESSION_FREE, SESSION_PAIR_RECORD, SESSION_AWAY,
+	                                SESSION_STATES, 255};
 	for (unsigned i = 0; i < sizeof(wrong); i++) {
 		a.hot[0].state = wrong[i];
 		sync_session_write(&a, SYNC_PUT, true, entry);

@@ -9,6 +9,9 @@ static bool state_fits(uint8_t state, uint8_t proto)
 {
 	bool udp = state == SESSION_UDP_ONE_WAY || state == SESSION_UDP_ANSWERED ||
 	           state == SESSION_UDP_BOTH_WAYS;
+	/* it had another state at another node, which was checked */
+	if (state == SESSION_AWAY)
+		return true;
 	return udp == (proto == SY_PROTO_UDP) &&
 	       (state == SESSION_ECHO) == (proto != SY_PROTO_UDP && proto != SY_PROTO_TCP);
 }

@@ -29,6 +29,7 @@ enum sy_next {
 	SY_NEXT_ANSWERED,
 	SY_NEXT_PENDING, /* kept by a stage, which may resubmit it */
 	SY_NEXT_STEERED, /* to the worker that owns its slot */
+	SY_NEXT_RELAYED, /* to another node */
 	SY_NEXT_DROPPED,
 };
 
@@ -138,7 +139,9 @@ void sy_workers_wake(struct sy_worker *w);
  * has sent before. */
 void sy_transmit_path(struct sy_worker *w, struct rte_mbuf *m, uint16_t path,
                       const struct sy_addr *via, uint32_t flow);
-/* Sends an originated packet out of a port, to the MAC already in place, from the port's MAC. */
+/* Sends an originated packet out of a port, to the MAC already in place, from the port's MAC. With
+ * RTE_MBUF_PORT_INVALID, because the packet that it answers came from another node: by the route to
+ * its destination. */
 void sy_transmit_back(struct sy_worker *w, struct rte_mbuf *m, uint16_t port);
 
 #endif

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "packet_relay.h"
+
+#include <rte_mbuf_dyn.h>
+
+#include "client_sessions.h"
+#include "police.h"
+#include "pressure.h"
+#include "snat.h"
+#include "sync_members.h"
+#include "sync_relay.h"
+
+/* Packets without a session that a worker relays per second, and at once: each costs two nodes a
+ * system call, and anybody can send them. */
+#define RELAY_RATE  50000u
+#define RELAY_BURST 5000u
+/* After this time without a part of its log, a replica belongs to another node. */
+#define RELAY_STALE_NS UINT64_C(30000000000)
+/* After a restart: owners put their sessions again, and the rest has no owner. */
+#define RELAY_UNKNOWN_NS UINT64_C(5000000000)
+
+/* How the packet came: all zero if it arrived at a port of this node. */
+static struct sync_relay relay_of(const struct sy_balance *b, struct rte_mbuf *m)
+{
+	return SY_LIKELY(!(m->ol_flags & b->relayed_flag))
+	               ? (struct sync_relay){0}
+	               : *RTE_MBUF_DYNFIELD(m, b->relay_field, const struct sync_relay *);
+}
+
+/* Sends packet i to a node. It has then left the burst, even if the datagram is lost. */
+static void relay_send(struct sy_worker *w, struct sy_burst *burst, unsigned i, uint8_t node,
+                       struct sync_relay relay)
+{
+	const struct sy_balance *b = w->app;
+	const struct sy_view *v = &burst->view[i];
+	struct rte_mbuf *m = burst->mbuf[i];
+	const uint8_t self = b->options.peers.node;
+	relay.visited |= 1u << self;
+	relay.ingress = relay.ingress ? relay.ingress : self;
+	if (!sync_lane_relay(b->sync, w->id, node, &relay, sy_frame(m) + v->l3,
+	                     (size_t)(v->frame_len - v->l3))) {
+		sy_burst_drop(w, burst, i, SY_DROP_TOO_BIG);
+		return;
+	}
+	rte_pktmbuf_free(m);
+	burst->next[i] = SY_NEXT_RELAYED;
+}
+
+/* ---- the session is known -------------------------------------------------------------------- */
+
+void relay_take(struct sy_worker *w, struct session_table *t, uint32_t record)
+{
+	const struct sy_balance *b = w->app;
+	struct session *s = session_at(t, record);
+	const uint8_t proto = b->endpoint[s->server].proto;
+	if (group_is_ecmp(b))
+		sync_node_take(b->sync, t->slot, record);
+	s->state = away_state_of(b, t->slot, record, proto);
+	session_touch(s, s->seen, (uint16_t)balance_seconds(w));
+	if (session_state_is_embryonic(s->state))
+		pressure_begin(w, t, record);
+	if (SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL))
+		client_sessions_recount(w, t, record);
+	synced_change(w, t->slot, record);
+}
+
+bool relay_to_owner(struct sy_worker *w, struct sy_burst *burst, unsigned i)
+{
+	const struct sy_balance *b = w->app;
+	const uint8_t slot = burst->slot[i];
+	const uint8_t owner =
+	        group_is_ecmp(b) ? *session_mark_at(b, slot, burst->session[i]) & SYNC_OWNER : 0;
+	const struct sync_relay relay = relay_of(b, burst->mbuf[i]);
+	if (!owner || !sync_node_is_alive(b->sync, owner, w->now_ns) ||
+	    relay.visited >> owner & 1) {
+		relay_take(w, b->table[slot], burst->session[i]);
+		return false;
+	}
+	relay_send(w, burst, i, owner, relay);
+	return true;
+}
+
+/* ---- the session is unknown ------------------------------------------------------------------ */
+
+/* The next node that may have the session; 0: none. The slot's first node is asked and, shortly
+ * after a change of the members, its second one, which may have been the first. */
+static uint8_t relay_next(const struct sy_worker *w, unsigned slot, uint32_t visited)
+{
+	const struct sy_balance *b = w->app;
+	const uint8_t first = sync_node_first(b->sync, slot, 0, w->now_ns);
+	if (!(visited >> first & 1))
+		return first;
+	if (!sync_node_has_changed(b->sync, w->now_ns))
+		return 0;
+	const uint8_t second = sync_node_first(b->sync, slot, 1u << first, w->now_ns);
+	return second && !(visited >> second & 1) ? second : 0;
+}
+
+/* No node has the session. Returns true if the packet has returned to the node where it arrived. */
+static bool relay_back(struct sy_worker *w, struct sy_burst *burst, unsigned i,
+                       struct sync_relay relay)
+{
+	const struct sy_balance *b = w->app;
+	if (!relay.ingress || relay.ingress == b->options.peers.node ||
+	    !sync_node_is_alive(b->sync, relay.ingress, w->now_ns))
+		return false;
+	relay.is_back = 1;
+	relay_send(w, burst, i, relay.ingress, relay);
+	return true;
+}
+
+bool relay_to_home(struct sy_worker *w, struct sy_burst *burst, unsigned i, bool begins)
+{
+	const struct sy_balance *b = w->app;
+	if (SY_LIKELY(!group_is_ecmp(b)))
+		return false;
+	const struct sync_relay relay = relay_of(b, burst->mbuf[i]);
+	if (relay.is_back)
+		return false;
+	const uint32_t visited = relay.visited | 1u << b->options.peers.node;
+	const uint8_t next = relay_next(w, burst->slot[i], visited);
+	if (!next && begins)
+		return relay_back(w, burst, i, relay);
+	if (!next && sync_node_is_settled(b->sync, w->now_ns))
+		return false;
+	/* while it is unknown who lives, do not reset what another node may have */
+	if (!next || (!relay.ingress && !rate_charge(&balance_worker_of(w)->relayed, w->now_ns,
+	                                             1000000000 / RELAY_RATE, RELAY_BURST))) {
+		if (begins)
+			return false;
+		sy_burst_drop(w, burst, i, next ? SY_DROP_RELAY_RATE : SY_DROP_NO_SESSION);
+		return true;
+	}
+	relay_send(w, burst, i, next, relay);
+	return true;
+}
+
+unsigned relay_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, unsigned count)
+{
+	unsigned stay = 0;
+	for (unsigned k = 0; k < count; k++) {
+		const unsigned i = at[k];
+		const struct sy_view *v = &burst->view[i];
+		if (v->proto == SY_PROTO_TCP ||
+		    (!burst->plain[i] && sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1) ||
+		    !relay_to_home(w, burst, i, true))
+			at[stay++] = (uint8_t)i;
+	}
+	return stay;
+}
+
+/* ---- the sweep ------------------------------------------------------------------------------- */
+
+bool relay_sweep(struct sy_worker *w, struct session_table *t, uint32_t record)
+{
+	const struct sy_balance *b = w->app;
+	if (!group_is_ecmp(b)) { /* of an earlier process, in a group */
+		relay_take(w, t, record);
+		return false;
+	}
+	const uint8_t owner = *session_mark_at(b, t->slot, record) & SYNC_OWNER;
+	if (!owner) {
+		if (sync_node_age(b->sync, w->now_ns) > RELAY_UNKNOWN_NS)
+			relay_take(w, t, record);
+		return false;
+	}
+	if (!sync_node_is_alive(b->sync, owner, w->now_ns)) {
+		relay_take(w, t, record);
+		return false;
+	}
+	const struct sync_replica *r = sync_node_replica(b->sync, owner, t->slot);
+	return !sync_node_keeps(b->sync, owner, t->slot, w->now_ns) &&
+	       (int64_t)(w->now_ns - r->part_ns) > (int64_t)RELAY_STALE_NS;
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * In an ECMP group: packets whose session another node serves, or may have
+ * (docs/design/0071-ecmp.md). Does nothing without such a group.
+ *
+ *     the record is of another node's session   relay_to_owner()   to it; take over if it is dead
+ *     no record                                 relay_to_home()    to the slot's first living node
+ */
+#ifndef PACKET_RELAY_H
+#define PACKET_RELAY_H
+
+#include "away.h"
+
+/* The session of packet i, record burst->session[i], is away. Returns true if the packet was
+ * relayed to its owner. Otherwise this node serves the session from now on: the owner is dead, or
+ * has lost it. */
+bool relay_to_owner(struct sy_worker *w, struct sy_burst *burst, unsigned i);
+
+/* Packet i has no session here. begins: it can begin one without a handshake. Returns true if it
+ * has left the burst: relayed to a node that may have the session, or dropped. */
+bool relay_to_home(struct sy_worker *w, struct sy_burst *burst, unsigned i, bool begins);
+
+/* The same for the packets at[] of a burst that may begin sessions: TCP begins them here, other
+ * packets ask other nodes first. Removes from at[] those that have left, and returns the number of
+ * the rest. */
+unsigned relay_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, unsigned count);
+
+/* This node serves the session from now on. Its last use is now, so that it does not expire
+ * early. */
+void relay_take(struct sy_worker *w, struct session_table *t, uint32_t record);
+
+/* Called by the sweep for a session that is away: takes it over if its owner is dead. Returns true
+ * if it is to end: another node keeps the replica. */
+bool relay_sweep(struct sy_worker *w, struct session_table *t, uint32_t record);
+
+#endif

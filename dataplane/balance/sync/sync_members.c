@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sync_members.h"
+
+#include "sync_lane.h"
+
+bool sync_node_is_alive(const struct sync_node *n, uint8_t node, uint64_t now_ns)
+{
+	return n->options.peers >> node & 1 && sync_peer_is_alive(&n->peer[node], now_ns);
+}
+
+uint8_t sync_node_first(const struct sync_node *n, unsigned slot, uint32_t without, uint64_t now_ns)
+{
+	const uint32_t nodes = (n->options.peers | 1u << n->self.node) & ~without;
+	uint64_t best = 0;
+	uint8_t first = 0;
+
+	for (uint32_t left = nodes; left; left &= left - 1) {
+		const uint8_t node = (uint8_t)__builtin_ctz(left);
+		if (node != n->self.node && !sync_peer_is_alive(&n->peer[node], now_ns))
+			continue;
+		uint64_t weight = sy_hash_mix(slot + 1, node * UINT64_C(0x9e3779b97f4a7c15));
+		if (!first || weight > best) {
+			first = node;
+			best = weight;
+		}
+	}
+	return first;
+}
+
+bool sync_node_keeps(const struct sync_node *n, uint8_t owner, unsigned slot, uint64_t now_ns)
+{
+	return sync_node_first(n, slot, 1u << owner, now_ns) == n->self.node;
+}
+
+bool sync_node_has_changed(const struct sync_node *n, uint64_t now_ns)
+{
+	return (int64_t)(now_ns - __atomic_load_n(&n->changed_ns, __ATOMIC_RELAXED)) <
+	       (int64_t)SYNC_CHANGED_NS;
+}
+
+uint64_t sync_node_age(const struct sync_node *n, uint64_t now_ns)
+{
+	return now_ns > n->created_ns ? now_ns - n->created_ns : 0;
+}
+
+bool sync_node_is_settled(const struct sync_node *n, uint64_t now_ns)
+{
+	uint32_t heard = 0;
+
+	if (sync_node_age(n, now_ns) >= SYNC_SETTLE_NS)
+		return true;
+	for (uint32_t left = n->options.peers; left; left &= left - 1) {
+		const uint8_t node = (uint8_t)__builtin_ctz(left);
+		heard |= (uint32_t)(__atomic_load_n(&n->peer[node].incarnation, __ATOMIC_RELAXED) !=
+		                    0)
+		         << node;
+	}
+	return heard == n->options.peers;
+}
+
+/* A silent peer stays the target while no other peer is alive: it may come back with all replicas
+ * that it has acknowledged. */
+void sync_members_update(struct sync_node *n, uint64_t now_ns)
+{
+	uint32_t alive = 0;
+
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		uint8_t target = sync_node_first(n, slot, 1u << n->self.node, now_ns);
+		if (target)
+			__atomic_store_n(&n->target[slot], target, __ATOMIC_RELAXED);
+	}
+	for (uint8_t node = 1; node < SYNC_NODES; node++)
+		alive |= (uint32_t)sync_node_is_alive(n, node, now_ns) << node;
+	if (alive != n->alive)
+		__atomic_store_n(&n->changed_ns, now_ns, __ATOMIC_RELAXED);
+	n->alive = alive;
+}

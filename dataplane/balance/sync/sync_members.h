@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which nodes live, and which of them a slot belongs to: rendezvous hashing (Thaler and
+ * Ravishankar, 1998), so that only slots of a node that comes or goes move. The first node by the
+ * hash keeps the replicas of all other nodes' sessions in the slot; the second one those of the
+ * first (docs/design/0071-ecmp.md).
+ *
+ * Any worker may call these functions.
+ */
+#ifndef SYNC_MEMBERS_H
+#define SYNC_MEMBERS_H
+
+#include "sync_node.h"
+
+#define SYNC_CHANGED_NS UINT64_C(60000000000) /* replicas have moved within this time */
+#define SYNC_SETTLE_NS  UINT64_C(1500000000)  /* a peer that is silent after a start is dead */
+
+/* Is it a peer, and alive? */
+bool sync_node_is_alive(const struct sync_node *n, uint8_t node, uint64_t now_ns);
+/* Returns the slot's first living node, this one included, of those not in the bitmap `without`; 0:
+ * none. */
+uint8_t sync_node_first(const struct sync_node *n, unsigned slot, uint32_t without,
+                        uint64_t now_ns);
+/* Is this node to keep the replicas of the owner's sessions in the slot? */
+bool sync_node_keeps(const struct sync_node *n, uint8_t owner, unsigned slot, uint64_t now_ns);
+/* Has a node come or gone within SYNC_CHANGED_NS? */
+bool sync_node_has_changed(const struct sync_node *n, uint64_t now_ns);
+/* Nanoseconds since this node has started. */
+uint64_t sync_node_age(const struct sync_node *n, uint64_t now_ns);
+/* Is it known which nodes live? False shortly after this node's start. */
+bool sync_node_is_settled(const struct sync_node *n, uint64_t now_ns);
+
+#endif

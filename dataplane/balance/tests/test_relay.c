@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A node of an ECMP group: packets whose session another node has, and what happens when that node
+ * dies. The harness is node 2; the mirror is node 1. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "away.h"
+#include "peers_fixture.h"
+#include "sync_members.h"
+
+#define FLOWS 40
+#define SELF  2
+#define OTHER 1
+
+static struct sy_peers_options options;
+
+/* Node SELF is in an ECMP group; node OTHER, whose sessions are moved, is the master of a pair. */
+static void become(struct flows *f, uint8_t node, unsigned workers)
+{
+	static const unsigned order[] = {0, 1, 2, 3}, reverse[] = {3, 2, 1, 0};
+	char path[FOLDER_NAME + 32];
+	harness_discard(&f->harness);
+	for (unsigned i = 0; i < 3; i++) {
+		static const char *const name[] = {"config", "journal", "role"};
+		snprintf(path, sizeof(path), "%s/%s", f->state, name[i]);
+		unlink(path);
+	}
+	options = mirror_options(node);
+	options.is_ecmp = node == SELF;
+	f->options.peers = &options;
+	f->options.ticket = 0;
+	f->options.workers = workers;
+	flows_open(f);
+	flows_configure(f, node == SELF ? order : reverse);
+	if (node == OTHER)
+		peers_set_role(f->harness.b, SYNC_ROLE_MASTER, true);
+}
+
+static void settle(struct mirror *m)
+{
+	for (unsigned ms = 0; ms < 60000 && !mirror_is_complete(m); ms += 100)
+		mirror_run(m, 100);
+	assert_true(mirror_is_complete(m));
+}
+
+static uint8_t owner_of(const struct flows *f, const struct flow *flow)
+{
+	const struct sy_balance *b = f->harness.b;
+	const struct session *s = flow_session((struct flows *)f, flow);
+	const uint8_t slot = sy_slot_of(&flow->client.src, flow->client.sport);
+	return *session_mark_at(b, slot, (uint32_t)(s - session_at(b->table[slot], 0))) &
+	       SYNC_OWNER;
+}
+
+/* The mirror has FLOWS sessions, and the harness keeps them. */
+static void keep_sessions(struct flows *f, struct mirror *m, struct flow flow[FLOWS],
+                          unsigned workers)
+{
+	become(f, OTHER, workers);
+	mirror_open(m, f, SELF);
+	mirror_run(m, 500);
+	for (unsigned i = 0; i < FLOWS; i++)
+		flow_open(f, &flow[i], i % FLOW_SERVICES, (uint16_t)(1000 + i));
+	settle(m);
+	assert_int_equal(mirror_count(m), FLOWS);
+	mirror_close(m);
+
+	become(f, SELF, workers);
+	mirror_open(m, f, OTHER);
+	mirror_offer(m);
+	settle(m);
+	for (unsigned i = 0; i < FLOWS; i++) {
+		struct session *s = flow_session(f, &flow[i]);
+		assert_non_null(s);
+		assert_int_equal(s->state, SESSION_AWAY);
+		assert_int_equal(owner_of(f, &flow[i]), OTHER);
+		flow[i].server_id = s->server;
+	}
+}
+
+/* The harness gets this packet and relays it, unchanged. */
+static void check_relayed(struct flows *f, struct mirror *m, const struct frame *in,
+                          enum session_direction from)
+{
+	struct frame out;
+	const unsigned before = m->relays;
+	assert_false(
+	        flows_through(f, from == SESSION_CLIENT ? HARNESS_WAN : HARNESS_LAN, in, &out));
+	mirror_run(m, 1);
+	assert_int_equal(m->relays, before + 1);
+	assert_int_equal(m->packet_len, in->len - SY_ETH_LEN);
+	assert_memory_equal(m->packet, in->bytes + SY_ETH_LEN, m->packet_len);
+	assert_int_equal(m->relay.ingress, SELF);
+	assert_int_equal(m->relay.visited, 1u << SELF);
+	assert_false(m->relay.is_back);
+}
+
+/* The mirror relays the packet; the harness forwards it as if it had arrived at a port. */
+static void check_served(struct flows *f, struct mirror *m, const struct frame *in,
+                         const struct frame *out, enum session_direction from)
+{
+	const struct sync_relay relay = {.visited = 1u << OTHER, .ingress = OTHER};
+	const unsigned port = from == SESSION_CLIENT ? HARNESS_LAN : HARNESS_WAN;
+	struct rte_mbuf *sent;
+	mirror_relay(m, &relay, in);
+	mirror_run(m, 2);
+	harness_attend(&f->harness);
+	sent = harness_collect(&f->harness, port);
+	assert_non_null(sent);
+	assert_int_equal(rte_pktmbuf_data_len(sent), out->len);
+	assert_memory_equal(rte_pktmbuf_mtod(sent, void *), out->bytes, out->len);
+	rte_pktmbuf_free(sent);
+}
+
+static void test_packets_of_a_peers_session_go_to_it(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	for (unsigned workers = 1; workers <= 2; workers++) {
+		struct mirror m = {0};
+		keep_sessions(f, &m, flow, workers);
+		for (unsigned i = 0; i < FLOWS; i++) {
+			check_relayed(f, &m, &flow[i].in[SESSION_CLIENT], SESSION_CLIENT);
+			check_relayed(f, &m, &flow[i].in[SESSION_SERVER], SESSION_SERVER);
+			assert_int_equal(flow_session(f, &flow[i])->state, SESSION_AWAY);
+		}
+		assert_int_equal(sync_node_relayed(f->harness.b->sync, OTHER).out, 2 * FLOWS);
+		mirror_free(&m);
+	}
+}
+
+static void test_sessions_of_a_dead_peer_continue_here(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	for (unsigned workers = 1; workers <= 2; workers++) {
+		struct mirror m = {0};
+		keep_sessions(f, &m, flow, workers);
+		mirror_close(&m);
+		harness_advance(&f->harness, SYNC_ALIVE_NS + 1);
+		for (unsigned i = 0; i < FLOWS; i++) {
+			flow_check(f, &flow[i]);
+			assert_int_equal(owner_of(f, &flow[i]), 0);
+			assert_int_not_equal(flow_session(f, &flow[i])->state, SESSION_AWAY);
+		}
+		flows_check_active(f, FLOWS);
+		mirror_free(&m);
+	}
+}
+
+/* Without any packet, the sweep takes them over; they keep their state, and expire in time. */
+static void test_the_sweep_takes_idle_sessions_over(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	struct mirror m = {0};
+	keep_sessions(f, &m, flow, 1);
+	mirror_run(&m, 2000 * 1000); /* longer than any timeout: the owner lives */
+	flows_check_active(f, FLOWS);
+	mirror_close(&m);
+	flows_advance(f, 5);
+	for (unsigned i = 0; i < FLOWS; i++)
+		assert_int_equal(flow_session(f, &flow[i])->state,
+		                 flow[i].client.proto == SY_PROTO_TCP ? SESSION_ESTABLISHED
+		                                                      : SESSION_UDP_BOTH_WAYS);
+	flows_advance(f, 2000);
+	flows_check_active(f, 0);
+	mirror_free(&m);
+}
+
+/* A peer that relays a packet of a session that it owns has lost it. */
+static void test_a_peer_without_its_session_gives_it_up(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	struct mirror m = {0};
+	keep_sessions(f, &m, flow, 1);
+	for (unsigned i = 0; i < FLOWS; i++) {
+		check_served(f, &m, &flow[i].in[SESSION_CLIENT], &flow[i].out[SESSION_CLIENT],
+		             SESSION_CLIENT);
+		assert_int_equal(owner_of(f, &flow[i]), 0);
+		check_served(f, &m, &flow[i].in[SESSION_SERVER], &flow[i].out[SESSION_SERVER],
+		             SESSION_SERVER);
+	}
+	mirror_free(&m);
+}
+
+static void test_own_sessions_serve_relayed_packets(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	for (unsigned workers = 1; workers <= 2; workers++) {
+		struct mirror m = {0};
+		become(f, SELF, workers);
+		mirror_open(&m, f, OTHER);
+		mirror_run(&m, 500);
+		for (unsigned i = 0; i < FLOWS; i++) {
+			struct mirror *none = i % FLOW_SERVICES % 2 ? &m : NULL;
+			if (none) /* UDP asks the first node, which has nothing */
+				continue;
+			flow_open(f, &flow[i], i % FLOW_SERVICES, (uint16_t)(1000 + i));
+			for (unsigned from = 0; from < 2; from++)
+				check_served(f, &m, &flow[i].in[from], &flow[i].out[from], from);
+		}
+		mirror_free(&m);
+	}
+}
+
+/* A datagram without a session asks the slot's first node; it begins a session when it returns. */
+static void test_a_datagram_asks_before_it_begins_a_session(void **state)
+{
+	struct flows *f = *state;
+	struct mirror m = {0};
+	struct frame in, out;
+	struct rte_mbuf *sent;
+	unsigned asked = 0, begun = 0;
+	become(f, SELF, 1);
+	mirror_open(&m, f, OTHER);
+	mirror_run(&m, 500);
+	for (unsigned i = 0; i < FLOWS; i++) {
+		const struct service_key *key = &f->service[1 + 2 * (i % 2)];
+		const struct sy_tuple t = {harness_addr(i % 2 ? "2001:db8:c::1" : "198.18.0.1"),
+		                           key->vip, htons((uint16_t)(2000 + i)), key->vport,
+		                           SY_PROTO_UDP};
+		const uint8_t slot = sy_slot_of(&t.src, t.sport);
+		flows_frame(f, &in, &t, 0, 0, 100);
+		if (sync_node_first(f->harness.b->sync, slot, 0, f->harness.now_ns) == SELF) {
+			/* a node has come lately: the second one may have been the first */
+			check_relayed(f, &m, &in, SESSION_CLIENT);
+			begun++;
+		} else {
+			check_relayed(f, &m, &in, SESSION_CLIENT);
+			asked++;
+		}
+		assert_null(flows_find(f, &t));
+		struct sync_relay back = m.relay;
+		back.visited |= 1u << OTHER;
+		back.is_back = 1;
+		mirror_relay(&m, &back, &in);
+		mirror_run(&m, 2);
+		harness_attend(&f->harness);
+		assert_non_null(flows_find(f, &t));
+		for (unsigned port = 0; port < 2; port++)
+			while ((sent = harness_collect(&f->harness, port)))
+				rte_pktmbuf_free(sent);
+		assert_true(flows_through(f, HARNESS_WAN, &in, &out));
+	}
+	assert_true(asked > 0 && begun > 0);
+	mirror_free(&m);
+}
+
+/* A segment of no session is passed on, within a rate, and dropped by the last node. */
+static void test_unknown_segments_are_bounded(void **state)
+{
+	struct flows *f = *state;
+	struct mirror m = {0};
+	struct frame in, out;
+	become(f, SELF, 1);
+	mirror_open(&m, f, OTHER);
+	mirror_run(&m, 500);
+	const struct sy_tuple t = {harness_addr("198.18.0.1"), f->service[0].vip, htons(4000),
+	                           f->service[0].vport, SY_PROTO_TCP};
+	flows_frame(f, &in, &t, SY_TCP_ACK, 1, 10);
+	const struct sync_relay relay = {.visited = 1u << OTHER, .ingress = OTHER};
+	const uint64_t before = harness_drops(&f->harness, SY_DROP_NO_SESSION);
+	mirror_relay(&m, &relay, &in);
+	mirror_run(&m, 2);
+	assert_int_equal(harness_drops(&f->harness, SY_DROP_NO_SESSION), before + 1);
+	for (unsigned i = 0; i < 20000 && !harness_drops(&f->harness, SY_DROP_RELAY_RATE); i++) {
+		assert_false(flows_through(f, HARNESS_WAN, &in, &out));
+		if (i % 1000 == 999)
+			mirror_run(&m, 1);
+	}
+	assert_true(harness_drops(&f->harness, SY_DROP_RELAY_RATE) > 0);
+	mirror_run(&m, 1000);
+	check_relayed(f, &m, &in, SESSION_CLIENT);
+	mirror_free(&m);
+}
+
+/* After a restart nobody says whose replicas they are: owners do, and the rest is taken over. */
+static void test_replicas_outlive_a_restart(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	for (unsigned dead = 0; dead < 2; dead++) {
+		struct mirror m = {0};
+		keep_sessions(f, &m, flow, 1);
+		mirror_close(&m);
+		flows_reopen(f, 1, 0, true);
+		if (!dead) {
+			mirror_open(&m, f, OTHER);
+			mirror_offer(&m);
+			settle(&m);
+			assert_int_equal(owner_of(f, &flow[0]), OTHER);
+			check_relayed(f, &m, &flow[0].in[SESSION_CLIENT], SESSION_CLIENT);
+		} else {
+			flows_advance(f, 8);
+			for (unsigned i = 0; i < FLOWS; i++)
+				flow_check(f, &flow[i]);
+		}
+		flows_check_active(f, FLOWS);
+		mirror_free(&m);
+	}
+}
+
+static void test_there_is_no_role(void **state)
+{
+	struct flows *f = *state;
+	become(f, SELF, 1);
+	assert_false(peers_is_standby(f->harness.b));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, flows_setup, flows_teardown)
+	const struct CMUnitTest tests[] = {
+	        TEST(packets_of_a_peers_session_go_to_it),
+	        TEST(sessions_of_a_dead_peer_continue_here),
+	        TEST(the_sweep_takes_idle_sessions_over),
+	        TEST(a_peer_without_its_session_gives_it_up),
+	        TEST(own_sessions_serve_relayed_packets),
+	        TEST(a_datagram_asks_before_it_begins_a_session),
+	        TEST(unknown_segments_are_bounded),
+	        TEST(replicas_outlive_a_restart),
+	        TEST(there_is_no_role),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
