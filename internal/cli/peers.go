@@ -19,7 +19,7 @@ type peerView struct {
 	Name     string `json:"name"`
 	Address  string `json:"address"`
 	State    string `json:"state"` // "alive", "silent", "unknown", "other-key" or "other-version"
-	Role     string `json:"role"`  // as the peer reported it last
+	Role     string `json:"role"`  // as the peer reported it last; "serves": of an ECMP group
 	SilentMs uint64 `json:"silent_ms"`
 	RTTUs    uint64 `json:"rtt_us"` // 0: not measured
 	// This node's sessions there.
@@ -36,10 +36,13 @@ type peerView struct {
 	Kept     uint64 `json:"kept"`
 	Verified uint32 `json:"verified"` // slots
 	// Slots in which sessions may be missing: of the peer here, of this node there.
-	UnverifiedHere  uint32            `json:"unverified_here"`
-	UnverifiedThere uint32            `json:"unverified_there"`
-	Faults          uint64            `json:"faults"`
-	Problems        []peerProblemView `json:"problems"`
+	UnverifiedHere  uint32 `json:"unverified_here"`
+	UnverifiedThere uint32 `json:"unverified_there"`
+	Faults          uint64 `json:"faults"`
+	// In an ECMP group: packets passed on to it, which may have their sessions, and by it.
+	RelayedOut uint64            `json:"relayed_out"`
+	RelayedIn  uint64            `json:"relayed_in"`
+	Problems   []peerProblemView `json:"problems"`
 	// Only in `describe`.
 	Refusals []dropView `json:"refusals,omitempty"` // here, of all peers
 	ThisNode *nodeView  `json:"this_node,omitempty"`
@@ -61,14 +64,23 @@ type nodeView struct {
 	Drops   []dropView `json:"drops"` // datagrams
 }
 
-func viewPeer(peer *dpclient.Peer, problems []dpclient.PeerProblem) peerView {
+// roleOf returns the role as commands show it: all nodes of an ECMP group serve.
+func roleOf(list *dpclient.PeerList, role dpclient.Role) string {
+	if list.GetEcmp() {
+		return "serves"
+	}
+	return dpclient.RoleWord(role)
+}
+
+func viewPeer(list *dpclient.PeerList, peer *dpclient.Peer, problems []dpclient.PeerProblem) peerView {
 	view := peerView{
 		Node: peer.GetNode(), Name: peer.GetName(), Address: peer.GetAddress(), State: dpclient.PeerStateWord(peer.GetState()),
-		Role: dpclient.RoleWord(peer.GetRole()), SilentMs: peer.GetSilentMs(), RTTUs: peer.GetRttUs(),
+		Role: roleOf(list, peer.GetRole()), SilentMs: peer.GetSilentMs(), RTTUs: peer.GetRttUs(),
 		Slots: peer.GetSlots(), Offered: peer.GetOffered(), Present: peer.GetPresent(), Refused: peer.GetRefused(), Waiting: peer.GetWaiting(),
 		LagMs: peer.GetLagMs(), Copying: peer.GetCopying(), Copied: peer.GetCopied(), Retransmitted: peer.GetRetransmitted(),
-		Kept: peer.GetKept(), Verified: peer.GetVerified(), Faults: peer.GetFaults(), Problems: []peerProblemView{},
+		Kept: peer.GetKept(), Verified: peer.GetVerified(), Faults: peer.GetFaults(),
 		UnverifiedHere: peer.GetUnverifiedHere(), UnverifiedThere: peer.GetUnverifiedThere(),
+		RelayedOut: peer.GetRelayedOut(), RelayedIn: peer.GetRelayedIn(), Problems: []peerProblemView{},
 	}
 	for _, problem := range problems {
 		if problem.Node == view.Node || problem.Node == 0 {
@@ -79,7 +91,7 @@ func viewPeer(peer *dpclient.Peer, problems []dpclient.PeerProblem) peerView {
 }
 
 func viewNode(list *dpclient.PeerList) *nodeView {
-	return &nodeView{list.GetNode(), list.GetAddress(), dpclient.RoleWord(list.GetRole()), dpclient.RoleWaits(list), list.GetOffered(), list.GetUnsent(),
+	return &nodeView{list.GetNode(), list.GetAddress(), roleOf(list, list.GetRole()), dpclient.RoleWaits(list), list.GetOffered(), list.GetUnsent(),
 		viewCounted(list.GetDrops())}
 }
 
@@ -97,7 +109,7 @@ func viewCounted(drops []*dpclient.Drop) []dropView {
 func viewPeers(list *dpclient.PeerList) []peerView {
 	views, problems := []peerView{}, dpclient.PeerProblems(list)
 	for _, peer := range list.GetPeers() {
-		views = append(views, viewPeer(peer, problems))
+		views = append(views, viewPeer(list, peer, problems))
 	}
 	return views
 }
@@ -157,7 +169,7 @@ func (a *app) getPeersCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "peers", Aliases: []string{"peer"}, Short: "Show the nodes that keep this node's sessions, and how complete they are", Args: args(0, 0),
 		Long: "PRESENT is the share of this node's sessions that the peer has, verified by equal digests; OFFERED counts these sessions. KEPT counts the peer's " +
-			"sessions here. LAG: how long the oldest change has waited for the peer's acknowledgement. STATE: alive; silent (for more than a second); unknown " +
+			"sessions here. LAG: how long the oldest change has waited for the peer's acknowledgement. TO and FROM, in an ECMP group: packets that this node passed on to the peer, which may have their sessions, and the peer to it. STATE: alive; silent (for more than a second); unknown " +
 			"(no datagram has arrived from it); other-key and other-version (its slot key, or its version, differs). `steelyard describe peer` has the reasons and remedies. " +
 			"The command needs no agent, and shows the forwarder of this host.",
 		RunE: func(c *cobra.Command, _ []string) error { return a.getPeers(c.Context(), socket) },
@@ -193,8 +205,15 @@ func (a *app) getPeers(ctx context.Context, socket string) error {
 		}
 		t := &table{columns: []column{right("NODE"), left("NAME"), left("ADDRESS"), left("STATE"), left("ROLE"), right("PRESENT"),
 			right("OFFERED"), right("KEPT"), right("LAG"), right("RTT")}}
+		if list.GetEcmp() {
+			t.columns = append(t.columns, right("TO"), right("FROM"))
+		}
 		for _, v := range views {
-			t.add(v.Node, v.Name, v.Address, v.stateCell(), v.roleText(), v.presentCell(), v.Offered, v.Kept, lagText(v.LagMs), v.rttText())
+			row := []any{v.Node, v.Name, v.Address, v.stateCell(), v.roleText(), v.presentCell(), v.Offered, v.Kept, lagText(v.LagMs), v.rttText()}
+			if list.GetEcmp() {
+				row = append(row, v.RelayedOut, v.RelayedIn)
+			}
+			t.add(row...)
 		}
 		a.print(t)
 	})
@@ -248,6 +267,9 @@ func (a *app) printPeer(v peerView) {
 		v.Copied, plural(int(v.Retransmitted), "retransmission")))
 	a.pair("Kept", fmt.Sprintf("%s of the peer here, %d of 256 slots verified, %s since the start", plural(int(v.Kept), "session"),
 		v.Verified, plural(int(v.Faults), "difference")))
+	if v.RelayedOut+v.RelayedIn > 0 {
+		a.pair("Relayed", fmt.Sprintf("%s to it, %d from it, since the start", plural(int(v.RelayedOut), "packet"), v.RelayedIn))
+	}
 	a.printCounted("Refused", "here, of all peers", v.Refusals)
 	a.printCounted("Dropped", "datagrams", v.ThisNode.Drops)
 	if n := v.ThisNode.Unsent; n > 0 {

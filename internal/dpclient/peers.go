@@ -135,6 +135,9 @@ func PeerProblems(list *PeerList) []PeerProblem {
 	for _, peer := range list.GetPeers() {
 		problems = append(problems, problemsOf(peer)...)
 	}
+	if list.GetEcmp() {
+		return problems
+	}
 	return append(problems, roleProblems(list)...)
 }
 

@@ -21,6 +21,7 @@ var (
 	peerKept     = desc("peer_sessions_kept", "Sessions of the peer that this node keeps.", "peer")
 	peerLag      = desc("peer_lag_seconds", "How long the oldest change has waited for the peer's acknowledgement.", "peer")
 	peerRTT      = desc("peer_rtt_seconds", "Round-trip time to the peer, smoothed; absent until it is measured.", "peer")
+	peerRelayed  = desc("peer_relayed_packets_total", "Packets that nodes of an ECMP group passed on, by direction: out to the peer, in from it.", "peer", "direction")
 	syncResent   = desc("sync_retransmitted_total", "Changes of sessions that were sent to peers again.")
 	syncDropped  = desc("sync_dropped_total", "Received datagrams of session synchronisation that were dropped, by reason.", "reason")
 	syncUnsent   = desc("sync_unsent_total", "Datagrams of session synchronisation that the kernel of this host did not accept.")
@@ -36,23 +37,13 @@ func collectPeers(ctx context.Context, s scrape, client *dpclient.Client) error 
 	if err != nil || list.GetNode() == 0 {
 		return err
 	}
-	for _, one := range []dpclient.Role{dpclient.RoleMaster, dpclient.RoleBackup} {
-		s.flag(role, list.GetRole() == one, dpclient.RoleWord(one))
+	if !list.GetEcmp() {
+		collectRole(s, list)
 	}
 	s.flag(roleWaits, dpclient.RoleWaits(list) != "")
 	var resent uint64
 	for _, peer := range list.GetPeers() {
-		node := strconv.Itoa(int(peer.GetNode()))
-		s.flag(peerUp, peer.GetState() == dpclient.PeerAlive, node)
-		s.gauge(peerOffered, float64(peer.GetOffered()), node)
-		s.gauge(peerPresent, float64(peer.GetPresent()), node)
-		s.gauge(peerRefused, float64(peer.GetRefused()), node)
-		s.gauge(peerKept, float64(peer.GetKept()), node)
-		s.gauge(peerLag, float64(peer.GetLagMs())/1e3, node)
-		if peer.GetRttUs() > 0 {
-			s.gauge(peerRTT, float64(peer.GetRttUs())/1e6, node)
-		}
-		resent += peer.GetRetransmitted()
+		resent += collectPeer(s, list, peer)
 	}
 	s.counter(syncResent, resent)
 	s.counter(syncUnsent, list.GetUnsent())
@@ -63,4 +54,29 @@ func collectPeers(ctx context.Context, s scrape, client *dpclient.Client) error 
 		s.counter(syncRejected, refusal.GetPackets(), refusal.GetName())
 	}
 	return nil
+}
+
+func collectRole(s scrape, list *dpclient.PeerList) {
+	for _, one := range []dpclient.Role{dpclient.RoleMaster, dpclient.RoleBackup} {
+		s.flag(role, list.GetRole() == one, dpclient.RoleWord(one))
+	}
+}
+
+// collectPeer returns the number of changes that were sent to the peer again.
+func collectPeer(s scrape, list *dpclient.PeerList, peer *dpclient.Peer) uint64 {
+	node := strconv.Itoa(int(peer.GetNode()))
+	s.flag(peerUp, peer.GetState() == dpclient.PeerAlive, node)
+	s.gauge(peerOffered, float64(peer.GetOffered()), node)
+	s.gauge(peerPresent, float64(peer.GetPresent()), node)
+	s.gauge(peerRefused, float64(peer.GetRefused()), node)
+	s.gauge(peerKept, float64(peer.GetKept()), node)
+	s.gauge(peerLag, float64(peer.GetLagMs())/1e3, node)
+	if peer.GetRttUs() > 0 {
+		s.gauge(peerRTT, float64(peer.GetRttUs())/1e6, node)
+	}
+	if list.GetEcmp() {
+		s.counter(peerRelayed, peer.GetRelayedOut(), node, "out")
+		s.counter(peerRelayed, peer.GetRelayedIn(), node, "in")
+	}
+	return peer.GetRetransmitted()
 }
