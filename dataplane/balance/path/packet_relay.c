@@ -16,7 +16,7 @@
 #define RELAY_BURST 5000u
 /* After this time without a part of its log, a replica belongs to another node. */
 #define RELAY_STALE_NS UINT64_C(30000000000)
-/* After a restart: owners put their sessions again, and the rest has no owner. */
+/* After a restart: owners put their sessions again meanwhile, and the rest has no owner. */
 #define RELAY_UNKNOWN_NS UINT64_C(5000000000)
 
 /* How the packet came: all zero if it arrived at a port of this node. */
@@ -53,9 +53,12 @@ void relay_take(struct sy_worker *w, struct session_table *t, uint32_t record)
 	const struct sy_balance *b = w->app;
 	struct session *s = session_at(t, record);
 	const uint8_t proto = b->endpoint[s->server].proto;
-	if (group_is_ecmp(b))
-		sync_node_take(b->sync, t->slot, record);
 	s->state = away_state_of(b, t->slot, record, proto);
+	if (group_is_ecmp(b)) {
+		const uint8_t owner = *session_mark_at(b, t->slot, record) & SYNC_OWNER;
+		*away_state_at(b, t->slot, record) = owner ? AWAY_TAKEN | owner : 0;
+		sync_node_take(b->sync, t->slot, record);
+	}
 	session_touch(s, s->seen, (uint16_t)balance_seconds(w));
 	if (session_state_is_embryonic(s->state))
 		pressure_begin(w, t, record);
@@ -160,7 +163,8 @@ bool relay_sweep(struct sy_worker *w, struct session_table *t, uint32_t record)
 	}
 	const uint8_t owner = *session_mark_at(b, t->slot, record) & SYNC_OWNER;
 	if (!owner) {
-		if (sync_node_age(b->sync, w->now_ns) > RELAY_UNKNOWN_NS)
+		if (sync_node_age(b->sync, w->now_ns) > RELAY_UNKNOWN_NS &&
+		    sync_node_is_known(b->sync, t->slot, w->now_ns))
 			relay_take(w, t, record);
 		return false;
 	}

@@ -10,6 +10,7 @@
 
 #include "model.h"
 #include "saved.h"
+#include "sync_members.h"
 #include "synced.h"
 #include "table_map.h"
 
@@ -106,6 +107,17 @@ static void masters_follow(struct peers *p, struct sy_worker *w)
 	pw->masters = masters;
 }
 
+/* In an ECMP group: when a node has come back, requests copies of slots in which sessions were
+ * taken over from it, as it may have them. */
+static void returns_follow(struct peers *p, struct sy_worker *w)
+{
+	struct peers_worker *pw = &p->worker[w->id];
+	const uint32_t alive = sync_node_alive(p->node);
+	if (alive & ~pw->alive && p->options.is_ecmp)
+		sync_node_request_copies(p->node, w->id, true);
+	pw->alive = alive;
+}
+
 static void role_follow(struct peers *p, struct sy_worker *w)
 {
 	struct peers_worker *pw = &p->worker[w->id];
@@ -171,6 +183,7 @@ bool peers_poll(struct sy_worker *w)
 	tables_follow(p, w);
 	role_follow(p, w);
 	masters_follow(p, w);
+	returns_follow(p, w);
 	bw->sync_ns = sync_lane_poll(p->node, w->id, w->now_ns);
 	if (SY_UNLIKELY(more || p->worker[w->id].claim_at < SY_SLOTS)) {
 		bw->sync_ns = w->now_ns;

@@ -49,6 +49,7 @@ struct peers_worker {
 	int fd;
 	uint8_t role;            /* struct peers.role at the last poll */
 	uint32_t masters;        /* bitmap of the peers that were masters at the last poll */
+	uint32_t alive;          /* bitmap of the living peers at the last poll */
 	uint16_t claim_at;       /* the next slot to claim; SY_SLOTS: all are claimed */
 	uint32_t names_resolved; /* struct peers.resolved, as of the last request for copies */
 	uint64_t receive_ns;     /* time of the next read of the socket, unless a sleep finds it

@@ -301,14 +301,16 @@ static enum sync_result session_change(struct incoming *i)
 
 /* Returns true if this node transfers its own session to the sender. Of two backups that both have
  * a session, the one with the lower number keeps it; of two nodes of an ECMP group, the one with
- * the later packet does, and of equals likewise. */
+ * the later packet does, and of equals likewise. A take-over looks like a packet, but is none. */
 static bool is_transferred(const struct incoming *i, uint32_t record)
 {
 	const bool lower = i->node < i->p->options.node;
 	if (!i->p->options.is_ecmp)
 		return !is_master(i->p) && (i->in.from_master || lower);
-	const uint16_t now = (uint16_t)balance_seconds(i->w);
-	const uint16_t idle = session_idle(session_at(i->t, record), now);
+	const struct session *s = session_at(i->t, record);
+	const uint16_t idle = session_idle(s, (uint16_t)balance_seconds(i->w));
+	if (i->in.unused != session_is_unused(i->p->b, i->w, i->t->slot, record, s))
+		return !i->in.unused;
 	return i->in.idle_s < idle || (i->in.idle_s == idle && lower);
 }
 

@@ -2,6 +2,7 @@
 /* The session tables as a struct sync_source: describes this node's sessions to the peer. */
 #include "peers.h"
 
+#include "away.h"
 #include "pressure.h"
 #include "sync_session.h"
 #include "synced.h"
@@ -126,6 +127,8 @@ static bool source_describe(void *context, unsigned slot, uint32_t record, bool 
 	describe(p, slot, record, &session, hash);
 	session.known = known;
 	session.from_master = SY_READ(p->role) == SYNC_ROLE_MASTER;
+	session.unused = group_is_ecmp(p->b) &&
+	                 session_is_unused(p->b, peers_worker_of(p, slot), slot, record, s);
 	sync_session_write(&session, known && !session.is_pair ? SYNC_CHANGE : SYNC_PUT,
 	                   peers_is_by_local(e->mode), entry);
 	return true;

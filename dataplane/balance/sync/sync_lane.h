@@ -61,7 +61,9 @@ struct sync_node {
 	uint64_t targets_ns;
 	uint64_t created_ns;
 	uint64_t changed_ns; /* when a node last came or went. As `target` */
-	uint32_t alive;      /* bitmap of peers at the last update; private to worker 0 */
+	uint32_t alive;      /* bitmap of peers at the last update. As `target` */
+	/* When the peer last went. As `target` */
+	uint64_t gone_ns[SYNC_NODES];
 	struct sync_assignment assigned[SY_SLOTS], dictionary_assigned[SYNC_NODES];
 	struct sync_log log[SY_SLOTS], dictionary[SYNC_NODES];
 	struct sync_replica *replica[SYNC_NODES]; /* [SYNC_SLOTS]; NULL: not a peer */

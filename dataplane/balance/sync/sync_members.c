@@ -32,6 +32,26 @@ bool sync_node_keeps(const struct sync_node *n, uint8_t owner, unsigned slot, ui
 	return sync_node_first(n, slot, 1u << owner, now_ns) == n->self.node;
 }
 
+uint32_t sync_node_alive(const struct sync_node *n)
+{
+	return __atomic_load_n(&n->alive, __ATOMIC_RELAXED);
+}
+
+uint64_t sync_node_gone_ns(const struct sync_node *n, uint8_t node)
+{
+	return __atomic_load_n(&n->gone_ns[node], __ATOMIC_RELAXED);
+}
+
+bool sync_node_is_known(const struct sync_node *n, unsigned slot, uint64_t now_ns)
+{
+	for (uint32_t left = sync_node_alive(n); left; left &= left - 1) {
+		const uint8_t node = (uint8_t)__builtin_ctz(left);
+		if (sync_node_keeps(n, node, slot, now_ns) && !n->replica[node][slot].verified)
+			return false;
+	}
+	return sync_node_is_settled(n, now_ns);
+}
+
 bool sync_node_has_changed(const struct sync_node *n, uint64_t now_ns)
 {
 	return (int64_t)(now_ns - __atomic_load_n(&n->changed_ns, __ATOMIC_RELAXED)) <
@@ -71,7 +91,10 @@ void sync_members_update(struct sync_node *n, uint64_t now_ns)
 	}
 	for (uint8_t node = 1; node < SYNC_NODES; node++)
 		alive |= (uint32_t)sync_node_is_alive(n, node, now_ns) << node;
-	if (alive != n->alive)
-		__atomic_store_n(&n->changed_ns, now_ns, __ATOMIC_RELAXED);
-	n->alive = alive;
+	if (alive == n->alive)
+		return;
+	__atomic_store_n(&n->changed_ns, now_ns, __ATOMIC_RELAXED);
+	for (uint32_t gone = n->alive & ~alive; gone; gone &= gone - 1)
+		__atomic_store_n(&n->gone_ns[__builtin_ctz(gone)], now_ns, __ATOMIC_RELAXED);
+	__atomic_store_n(&n->alive, alive, __ATOMIC_RELAXED);
 }

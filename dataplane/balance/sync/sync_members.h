@@ -23,6 +23,13 @@ uint8_t sync_node_first(const struct sync_node *n, unsigned slot, uint32_t witho
                         uint64_t now_ns);
 /* Is this node to keep the replicas of the owner's sessions in the slot? */
 bool sync_node_keeps(const struct sync_node *n, uint8_t owner, unsigned slot, uint64_t now_ns);
+/* Bitmap of the living peers, up to 200 ms old. */
+uint32_t sync_node_alive(const struct sync_node *n);
+/* When the peer last died, or fell silent; 0: never. */
+uint64_t sync_node_gone_ns(const struct sync_node *n, uint8_t node);
+/* Is it known of all replicas in the slot which living node owns them? Called by the slot's worker.
+ */
+bool sync_node_is_known(const struct sync_node *n, unsigned slot, uint64_t now_ns);
 /* Has a node come or gone within SYNC_CHANGED_NS? */
 bool sync_node_has_changed(const struct sync_node *n, uint64_t now_ns);
 /* Nanoseconds since this node has started. */

@@ -7,7 +7,8 @@ enum {
 	FLAG_PAIR = 4,
 	FLAG_TRANSFERRED = 8,
 	FLAG_KNOWN = 16,
-	FLAG_MASTER = 32
+	FLAG_MASTER = 32,
+	FLAG_UNUSED = 64
 };
 
 struct __attribute__((packed)) identity {
@@ -88,7 +89,8 @@ void sync_session_write(const struct sync_session *s, enum sync_entry_kind kind,
 	        .flags =
 	                (uint8_t)((client ? FLAG_CLIENT : 0) | (v6 ? FLAG_CLIENT_V6 : 0) |
 	                          (pair ? FLAG_PAIR : 0) | (s->transferred ? FLAG_TRANSFERRED : 0) |
-	                          (s->known ? FLAG_KNOWN : 0) | (s->from_master ? FLAG_MASTER : 0)),
+	                          (s->known ? FLAG_KNOWN : 0) | (s->from_master ? FLAG_MASTER : 0) |
+	                          (s->unused ? FLAG_UNUSED : 0)),
 	        .local = hot->local,
 	        .server = {hot->server & 0xff, hot->server >> 8 & 0xff, hot->server >> 16},
 	        .meaning = s->meaning,
@@ -182,6 +184,7 @@ bool sync_session_read(const uint8_t *entry, struct sync_session *out)
 	out->transferred = id.flags & FLAG_TRANSFERRED;
 	out->known = id.flags & FLAG_KNOWN;
 	out->from_master = id.flags & FLAG_MASTER;
+	out->unused = id.flags & FLAG_UNUSED;
 	if (out->has_client)
 		get_client(&r, id.flags & FLAG_CLIENT_V6, &out->hot[0].client);
 	if (id.head.kind != SYNC_DELETE)

@@ -31,6 +31,7 @@ struct sync_session {
 	                     A receiver that has it as the sender's replica serves it again */
 	bool known;       /* of a put: the log has an earlier put of this session */
 	bool from_master; /* the sender was the master */
+	bool unused;      /* the sender has taken it over, and no packet has arrived since */
 };
 
 /* Writes the entry. by_local: server and local port identify the session. */

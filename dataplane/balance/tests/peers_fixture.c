@@ -27,7 +27,7 @@ static void queue_add(struct datagram *queue, unsigned *count, unsigned worker,
                       const uint8_t *bytes, size_t len)
 {
 	const bool hello = bytes[offsetof(struct sync_header, kind)] == SYNC_HELLO;
-	if (!running || (running->lossy && rng_percent(&running->f->rng, 25)) ||
+	if (!running || running->paused || (running->lossy && rng_percent(&running->f->rng, 25)) ||
 	    (running->only_hellos && !hello))
 		return;
 	assert_true(*count < QUEUE && len <= DATAGRAM);
@@ -344,6 +344,11 @@ static void relayed(void *context, unsigned worker, const struct sync_relay *rel
 	m->relay = *relay;
 	m->packet_len = len;
 	memcpy(m->packet, packet, len);
+}
+
+void mirror_pause(struct mirror *m, bool paused)
+{
+	m->paused = paused;
 }
 
 void mirror_relay(struct mirror *m, const struct sync_relay *relay, const struct frame *frame)

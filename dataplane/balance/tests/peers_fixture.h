@@ -20,6 +20,7 @@ struct mirror {
 	uint8_t number;    /* this node's; the harness has the other one of 1 and 2 */
 	bool offers;       /* mirror_offer(): it puts what it has, and keeps nothing */
 	unsigned declined; /* while it offers: puts of the harness */
+	bool paused;       /* all datagrams are lost */
 	bool lossy;        /* a fourth of the datagrams is lost, in both directions */
 	bool wrong_sums;   /* nothing that it puts is ever verified */
 	bool only_hellos;  /* all other datagrams are lost, in both directions */
@@ -56,6 +57,8 @@ unsigned mirror_count(const struct mirror *m);
 bool mirror_is_complete(const struct mirror *m);
 /* It gives all of its sessions to the harness. */
 void mirror_give_all(struct mirror *m);
+/* Cuts the link between both, or heals it. */
+void mirror_pause(struct mirror *m, bool paused);
 /* It relays the IP packet of a frame to the harness. */
 void mirror_relay(struct mirror *m, const struct sync_relay *relay, const struct frame *frame);
 /* One of its sessions ends. */

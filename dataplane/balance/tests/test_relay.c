@@ -307,6 +307,28 @@ static void test_replicas_outlive_a_restart(void **state)
 	}
 }
 
+/* A node that was silent but lives gets back what was taken over, unless packets have come since. */
+static void test_a_node_that_returns_has_its_sessions(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	struct mirror m = {0};
+	keep_sessions(f, &m, flow, 1);
+	mirror_pause(&m, true);
+	flows_advance(f, 30);
+	for (unsigned i = 0; i < FLOWS; i++)
+		assert_int_equal(owner_of(f, &flow[i]), 0);
+	for (unsigned i = 0; i < FLOWS; i += 2)
+		flow_check(f, &flow[i]);
+	for (unsigned i = 0; i < SY_SLOTS * MIRROR_SLOT; i++)
+		m.session[i].session.idle_s = 60;
+	mirror_pause(&m, false);
+	mirror_run(&m, 5000);
+	for (unsigned i = 0; i < FLOWS; i++)
+		assert_int_equal(owner_of(f, &flow[i]), i % 2 ? OTHER : 0);
+	mirror_free(&m);
+}
+
 static void test_there_is_no_role(void **state)
 {
 	struct flows *f = *state;
@@ -326,6 +348,7 @@ int main(void)
 	        TEST(a_datagram_asks_before_it_begins_a_session),
 	        TEST(unknown_segments_are_bounded),
 	        TEST(replicas_outlive_a_restart),
+	        TEST(a_node_that_returns_has_its_sessions),
 	        TEST(there_is_no_role),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,11 +2,13 @@
 /*
  * Sessions that another node of an ECMP group serves (docs/design/0071-ecmp.md). Their records have
  * the state SESSION_AWAY, which no fast path forwards; the state at the other node is in a byte
- * beside the record. Writer and reader: the slot's owner.
+ * beside the record. If this node takes the session over, the byte has the former owner: until a
+ * packet arrives, that one may have it back. Writer and reader: the slot's owner.
  */
 #ifndef AWAY_H
 #define AWAY_H
 
+#include "sync_members.h"
 #include "synced.h"
 
 /* Does every node of this forwarder's group serve? */
@@ -36,6 +38,23 @@ static inline uint8_t away_state_of(const struct sy_balance *b, unsigned slot, u
 	return proto == SY_PROTO_TCP   ? SESSION_ESTABLISHED
 	       : proto == SY_PROTO_UDP ? SESSION_UDP_BOTH_WAYS
 	                               : SESSION_ECHO;
+}
+
+#define AWAY_TAKEN 0x80 /* the byte of a session that this node serves: taken over from a node */
+#define AWAY_LATE  3    /* seconds after a node's death, within which its sessions are taken over */
+#define AWAY_HOUR  3600 /* ticks are modulo 2^16: after this time they do not compare */
+
+/* Was this session taken over from a node, and has no packet arrived since? */
+static inline bool session_is_unused(const struct sy_balance *b, const struct sy_worker *w,
+                                     unsigned slot, uint32_t record, const struct session *s)
+{
+	const uint8_t from = *away_state_at(b, slot, record);
+	if (!(from & AWAY_TAKEN))
+		return false;
+	const uint32_t now = balance_seconds(w);
+	const uint32_t gone =
+	        (uint32_t)(sync_node_gone_ns(b->sync, from & SYNC_OWNER) / 1000000000u);
+	return now - gone < AWAY_HOUR && (int16_t)(s->seen - (uint16_t)gone) <= AWAY_LATE;
 }
 
 #endif
