@@ -72,13 +72,13 @@ static bool soak_run(struct fuzz_tally *sum, uint64_t frames, uint64_t seed, uns
 }
 
 /* Returns a drop reason that no frame has met, or SY_DROP_NONE. Only a pool full of validated
- * sessions has no port: balance/tests/test_snat.c. Only a node with peers is a backup:
- * tests/wire/test_pair_failures.py. */
+ * sessions has no port: balance/tests/test_snat.c. Only a node with peers is a backup, or relays:
+ * tests/wire/test_pair_failures.py, balance/tests/test_relay.c. */
 static enum sy_drop reason_missing(const struct fuzz_tally *sum)
 {
 	for (unsigned reason = SY_DROP_NONE + 1; reason < SY_DROP_COUNT; reason++)
 		if (sum->drop[reason] == 0 && reason != SY_DROP_NO_POOL_PORT &&
-		    reason != SY_DROP_BACKUP)
+		    reason != SY_DROP_BACKUP && reason != SY_DROP_RELAY_RATE)
 			return (enum sy_drop)reason;
 	return SY_DROP_NONE;
 }
