@@ -4,7 +4,6 @@
 `make demo DEMO=failover` runs it; with --keep everything stays up for inspection."""
 
 import random
-import shutil
 import signal
 import socket
 import statistics
@@ -14,18 +13,12 @@ import time
 
 from tests.demo.perform import perform
 from tests.demo.show import Show, say
-from tests.lab import Server, Service, wait_until
+from tests.lab import wait_until
 from tests.lab.mode_table import ROWS, ModeHosts, config
+from tests.lab.mode_traffic import KINDS, PROXIED, failures_of, plan_traffic, provide_content
 from tests.lab.readiness import Reader
-from tests.lab.steelyard import (
-    FORWARDER_NICE,
-    SERVER_DNS,
-    SERVER_WEB,
-    Steelyard,
-    local_addresses,
-)
+from tests.lab.steelyard import FORWARDER_NICE, Steelyard, local_addresses
 from tests.lab.topology import FRONT
-from tests.lab.traffic import Traffic
 from tests.wire.keepalived import GATEWAY, Keepalived
 from tests.wire.pair import BACKUP, MASTER, SYNC_PORT, start_nodes
 
@@ -41,12 +34,9 @@ PICTURE = """
    another tenth for SNAT, whose client is a server. Each sends a request every second, downloads
    trickle. None may ever be reset, closed, answered by another server or get a wrong byte.
 """
-PROXIED = 8090
-CLIENT_ADDRESS = {"toa": SERVER_WEB, "proxy_v1": PROXIED, "proxy_v2": PROXIED}
 ADVERT_S = 0.2  # as shipped
 PRIORITIES = {1: 100, 2: 99}
 OWN_SHARE_MS = 100  # from keepalived's decision to the first packet: the median
-KINDS = {"http": "HTTP", "download": "download", "udp": "UDP"}
 
 SO_TIMESTAMPNS = 35
 PACKET_OUTGOING = 4
@@ -142,54 +132,10 @@ class Failover:
         self.counts = connections, max(connections // 10, 2), max(connections // 2, 4)
         self.hosts = ModeHosts(lab, (GATEWAY[4], f"{GATEWAY[6]} dev eth0"), PROXIED)
         self.config = config(lab.network)
-        self.traffic = self.plan_traffic()
+        self.traffic = plan_traffic(lab, self.config, self.counts)
         self.flows = sum(sum(traffic.counts.values()) for traffic in self.traffic)
         self.rows, self.own_shares = [], []
         self.steelyard = Steelyard(lab, self.config)
-
-    def plan_traffic(self):
-        """Adds the services that send the client's address, and returns the traffic."""
-        web = {row: [row.url.removeprefix("http://")] for row in ROWS}
-        dns = {row: f"{row.url[7:].rpartition(':')[0]}:{row.ports[1]}" for row in ROWS}
-        fnat = [row for row in ROWS if row.mode == "fnat"]
-        for row in fnat[:2]:
-            for number, (how, server_port) in enumerate(CLIENT_ADDRESS.items()):
-                port = 8101 + number
-                servers = [
-                    Server(host.address(row.server), server_port) for host in self.lab.servers()
-                ]
-                self.config.services.append(
-                    Service(
-                        f"{how}-{row.client}",
-                        row.vip,
-                        port,
-                        servers=servers,
-                        spread={"client_address": how},
-                    )
-                )
-                web[row].append(f"{dns[row].rpartition(':')[0]}:{port}")
-        others = [row for row in ROWS if row.mode != "fnat"]
-        tenth = [max(count // 10, 1) for count in self.counts]
-        far = self.lab["far"]
-
-        def targets(rows):
-            return {
-                "web": [one for row in rows for one in web[row]],
-                "dns": [dns[row] for row in rows],
-            }
-
-        return [
-            Traffic(self.lab, *self.counts, host="far", name="fnat", **targets(fnat)),
-            Traffic(self.lab, *tenth, host="far", name="others", **targets(others)),
-            Traffic(
-                self.lab,
-                *tenth,
-                host="s1",
-                name="snat",
-                web=[f"{far.v4}:{SERVER_WEB}", f"[{far.v6}]:{SERVER_WEB}"],
-                dns=[f"{far.v4}:{SERVER_DNS}", f"[{far.v6}]:{SERVER_DNS}"],
-            ),
-        ]
 
     def run(self):
         http, downloads, udp = self.counts
@@ -213,9 +159,7 @@ class Failover:
     def start(self):
         self.show.step("Three servers, two nodes with keepalived, and a router start")
         self.hosts.start()
-        self.traffic[0].provide()
-        content = self.lab.dir / "nginx-s1/files/content"
-        shutil.copy(content, self.lab.dir / "nginx-far/files/content")
+        provide_content(self.lab, self.traffic)
         for host in self.lab.servers():
             host.ns.count_resets(local_addresses(FRONT))
         self.lab["far"].ns.count_resets()
@@ -238,11 +182,7 @@ class Failover:
         self.show.command("steelyard get peers", shown)
 
     def failures(self):
-        """Returns the lost and the corrupted flows since the start, as numbers."""
-        every = [report["failures"] for report in self.reports]
-        total = sum(sum(one.values()) for one in every)
-        corrupted = sum(one.get("corrupted", 0) for one in every)
-        return total - corrupted, corrupted
+        return failures_of(self.reports)
 
     def claim_whole(self, quiet=False):
         """Every flow is at its first server, and has an answer to its last request."""

@@ -57,6 +57,7 @@ class Service:
 class Config:
     local_addresses: list
     services: list = field(default_factory=list)
+    peer_local_addresses: list = field(default_factory=list)
     metrics: str = ""
     export: dict = field(default_factory=dict)  # in the file's form
     snat: list = field(default_factory=list)  # rules, in the file's form
@@ -83,6 +84,8 @@ class Config:
             "local_addresses": self.local_addresses,
             "services": [service.value() for service in self.services],
         }
+        if self.peer_local_addresses:
+            value["peer_local_addresses"] = self.peer_local_addresses
         for key in ("access_sets", "access_lists", "access"):
             if getattr(self, key):
                 value[key] = getattr(self, key)

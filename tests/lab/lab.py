@@ -50,17 +50,17 @@ def allow_many_files(wanted=16384):
 
 
 class Lab:
-    """A context manager. Options are those of topology.Network.
+    """A context manager. Options are those of the topology.
 
     outlive: everything keeps running at the end; `make demo-clean` removes it."""
 
-    def __init__(self, outlive=False, **network):
+    def __init__(self, outlive=False, topology=Network, **network):
         if os.geteuid():
             raise PermissionError("the lab makes network namespaces: run it as root")
         self.id = f"sy-{os.getpid()}-{next(_count)}"
         self.dir = reap.LABS / self.id
         self.outlive = outlive
-        self.network = Network(self.id, **network)
+        self.network = topology(self.id, **network)
         self.processes = []
         self.captures = []
 

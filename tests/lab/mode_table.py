@@ -112,8 +112,9 @@ class ModeHosts:
         host.ns.sysctl("ipv4.conf.all.arp_ignore", 1)
         host.ns.sysctl("ipv4.conf.all.arp_announce", 2)
         self.lab.network.default_route(host.name, *self.gateway)
-        host.ns.ip(f"route add default via {v4(FRONT, 2)} table {BY_ROUTER}")
-        host.ns.ip(f"-6 route add default via {v6(FRONT, 2)} table {BY_ROUTER}")
+        by4, by6 = self.lab.network.router
+        host.ns.ip(f"route add default via {by4} table {BY_ROUTER}")
+        host.ns.ip(f"-6 route add default via {by6} table {BY_ROUTER}")
         for row in ROWS:
             if row.mode in VIP_ON_SERVERS:
                 length, nodad = (32, "") if row.client == 4 else (128, "nodad")

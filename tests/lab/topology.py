@@ -70,11 +70,15 @@ class Network:
     def back_net(self):
         return BACK if self.arms == 2 else FRONT
 
+    @property
+    def router(self):
+        """Returns the router's addresses on the front network."""
+        return v4(FRONT, 2), v6(FRONT, 2)
+
     def build(self):
         """Builds all hosts in few commands; the switch's come first: they create the cables."""
         servers = [f"s{n}" for n in range(1, self.servers + 1)]
-        standby = ["standby"] if self.pair else []
-        for name in ("switch", "forwarder", *standby, "router", "far", "client", *servers):
+        for name in ("switch", *self.others(), *servers):
             self._record(name)
         namespaces = [host.ns for host in self.hosts.values()]
         create_all(namespaces)
@@ -89,14 +93,12 @@ class Network:
         self.unfinished = None
         return self
 
+    def others(self):
+        """Returns the names of the hosts other than switch and servers."""
+        return ("forwarder", *["standby"] * self.pair, "router", "far", "client")
+
     def _wire(self, servers):
-        switch = self["switch"].ns
-        # A switch does not inspect IP headers; the kernel's bridges would, and would drop invalid
-        # packets.
-        switch.sysctl("bridge.bridge-nf-call-iptables", 0, missing_ok=True)
-        switch.sysctl("bridge.bridge-nf-call-ip6tables", 0, missing_ok=True)
-        for bridge in ("front", "back", "far") if self.arms == 2 else ("front", "far"):
-            self._bridge(switch, bridge)
+        self._bridges(*("front", "back", "far") if self.arms == 2 else ("front", "far"))
         forwarder = self["forwarder"]
         self.plug(forwarder, "front", "front", FRONT, 1, self.queues)
         if self.arms == 2:
@@ -110,12 +112,7 @@ class Network:
             if self.arms == 2:
                 self.plug(self["standby"], "back", "back", BACK, 3, self.queues, self.server_mtu)
 
-        router = self["router"]
-        self.plug(router, "eth0", "front", FRONT, 2)
-        self.plug(router, "far0", "far", FAR, 1)
-        router.ns.sysctl("ipv4.ip_forward", 1)
-        router.ns.sysctl("ipv6.conf.all.forwarding", 1)
-        self.plug(self["far"], "eth0", "far", FAR, 10)
+        self._far(FRONT, 2)
         self.plug(self["client"], "eth0", "front", FRONT, 10)
 
         back = "back" if self.arms == 2 else "front"
@@ -123,13 +120,31 @@ class Network:
             self.plug(self[name], "eth0", back, self.back_net, 10 + n, mtu=self.server_mtu)
         self._routes()
 
+    def _bridges(self, *names):
+        switch = self["switch"].ns
+        # A switch does not inspect IP headers; the kernel's bridges would, and would drop invalid
+        # packets.
+        switch.sysctl("bridge.bridge-nf-call-iptables", 0, missing_ok=True)
+        switch.sysctl("bridge.bridge-nf-call-ip6tables", 0, missing_ok=True)
+        for name in names:
+            self._bridge(switch, name)
+
+    def _far(self, net, number):
+        """Connects the router, this number on the front network, and the host behind it."""
+        router = self["router"]
+        self.plug(router, "eth0", "front", net, number)
+        self.plug(router, "far0", "far", FAR, 1)
+        router.ns.sysctl("ipv4.ip_forward", 1)
+        router.ns.sysctl("ipv6.conf.all.forwarding", 1)
+        self.plug(self["far"], "eth0", "far", FAR, 10)
+        self.default_route("far", v4(FAR, 1), v6(FAR, 1))
+
     def _routes(self):
         for text in (f"10.{FAR}.0.0/24 via {v4(FRONT, 2)}", f"{v6(FAR, '')}/64 via {v6(FRONT, 2)}"):
             self["forwarder"].ns.ip(f"route add {text}")
             if self.pair:
                 self["standby"].ns.ip(f"route add {text}")
         self.default_route("client", v4(FRONT, 1), v6(FRONT, 1))
-        self.default_route("far", v4(FAR, 1), v6(FAR, 1))
         self.default_route("router", v4(FRONT, 1), v6(FRONT, 1))
 
     def let_forwarder_route(self):

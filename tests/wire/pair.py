@@ -18,7 +18,7 @@ HOSTS = {1: ("forwarder", 1), 2: ("standby", 3)}  # node: host, and its number o
 
 
 class Node:
-    """One forwarder of the pair, with its agent."""
+    """One forwarder among peers, with its agent."""
 
     def __init__(self, number, steelyard):
         self.number, self.steelyard = number, steelyard
@@ -47,9 +47,8 @@ class Node:
         return peer
 
     def has_sent_all(self):
-        """Returns whether its peer has acknowledged all changes."""
-        peer = self.peer()
-        return not peer.waiting and not peer.lag_ms and not peer.copying
+        """Returns whether its peers have acknowledged all changes."""
+        return not any(peer.waiting or peer.lag_ms or peer.copying for peer in self.peers().peers)
 
     def lacks_nothing(self):
         """Returns whether digests have shown that it has all of its peer's sessions."""
@@ -57,34 +56,42 @@ class Node:
         return peer.state == pb.PEER_STATE_ALIVE and not peer.unverified_here
 
     def is_replicated(self, least=1):
-        """Returns whether its peer has shown by digests that it has all of this node's sessions."""
-        peer = self.peer()
+        """Returns whether its peers have shown by digests that they have all of this node's
+        sessions."""
+        peers = self.peers().peers
         return (
-            peer.state == pb.PEER_STATE_ALIVE
-            and peer.present == peer.offered >= least
+            all(peer.state == pb.PEER_STATE_ALIVE for peer in peers)
+            and all(peer.present == peer.offered for peer in peers)
+            and sum(peer.offered for peer in peers) >= least
             and self.has_sent_all()
         )
 
     def wait_replicated(self, least=1):
-        wait_until(lambda: self.is_replicated(least), "the peer has all sessions")
+        wait_until(lambda: self.is_replicated(least), "the peers have all sessions")
+
+
+def make_node(node, own, peers):
+    """Sets the options that make a forwarder a node. own: its address for synchronisation; peers:
+    {number: address}."""
+    folder, options = node.steelyard.lab.dir, node.steelyard.options
+    options.slot_key = folder / "slot-key"
+    options.slot_key.write_text("0123456789abcdef0123456789abcdef\n")
+    secret = folder / "secret"
+    secret.write_text("1 a secret of thirty-two characters\n")
+    secret.chmod(0o600)
+    options.peers = ("--node", node.number, "--sync", own, "--sync-secret", secret)
+    for number, address in peers.items():
+        options.peers += ("--peer", f"{number}={address}")
 
 
 def start_nodes(lab, *forwarders):
     """Starts the forwarders of both HOSTS as peers. Returns {1: Node, 2: Node}, both backups."""
-    slot_key = lab.dir / "slot-key"
-    slot_key.write_text("0123456789abcdef0123456789abcdef\n")
-    secret = lab.dir / "secret"
-    secret.write_text("1 a secret of thirty-two characters\n")
-    secret.chmod(0o600)
     nodes = {number: Node(number, one) for number, one in enumerate(forwarders, 1)}
     for number, node in nodes.items():
         host, own = HOSTS[number]
         assert node.steelyard.host == host
         other = HOSTS[3 - number][1]
-        options = node.steelyard.options
-        options.slot_key = slot_key
-        options.peers = ("--node", number, "--sync", v4(FRONT, own))
-        options.peers += ("--peer", f"{3 - number}={v4(FRONT, other)}", "--sync-secret", secret)
+        make_node(node, v4(FRONT, own), {3 - number: v4(FRONT, other)})
         node.steelyard.start()
     for node in nodes.values():
         wait_until(
