@@ -199,7 +199,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	        .workers = 1,
 	        .copies = 10,
 	        .source = {NULL, describe, describe_end, next, marks},
-	        .sink = {NULL, apply, copy_begin, copy_end},
+	        .sink = {NULL, apply, copy_begin, copy_end, NULL},
 	        .owner = owner,
 	        .pass = pass,
 	        .send = datagram_send,

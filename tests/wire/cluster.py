@@ -93,8 +93,7 @@ class Cluster:
 
     def wait_replicated(self, least):
         """Waits until every session is at two living nodes, and there are this many. A node that
-        was dead, and the one that took its session over, may both serve it: each refuses the
-        other's copy."""
+        was dead, and the one that took its session over, both serve it at first: one cedes it."""
 
         def replicated():
             living = self.living()
@@ -106,7 +105,7 @@ class Cluster:
             ]
             return (
                 all(peer.state == pb.PEER_STATE_ALIVE for peer in peers)
-                and all(peer.present + peer.refused == peer.offered for peer in peers)
+                and all(peer.present == peer.offered for peer in peers)
                 and not any(peer.waiting or peer.lag_ms or peer.copying for peer in peers)
                 and sum(peer.offered for peer in peers) >= least
             )

@@ -11,6 +11,7 @@
 #include <arpa/inet.h>
 
 #include "access_check.h"
+#include "away.h"
 #include "challenge.h"
 #include "delay.h"
 #include "end.h"
@@ -496,7 +497,11 @@ uint32_t session_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	bw->created++;
 	SY_COUNT(counts->begun, 1);
 	SY_COUNT(bw->share[creation->server].traffic.created, 1);
-	if (SY_UNLIKELY(service->policy.sync == SYNC_ALL))
+	if (SY_UNLIKELY(b->sync != NULL) &&
+	    synced_at_creation(b, service, &b->endpoint[creation->server])) {
 		synced_change(w, burst->slot[i], record);
+		if (group_is_ecmp(b))
+			bw->sync_ns = w->now_ns; /* before the server answers */
+	}
 	return record;
 }

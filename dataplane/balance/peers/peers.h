@@ -70,6 +70,8 @@ struct peers {
 	/* By slot: the capacity of the table when it was too full for a put; 0: it was not. Writer
 	 * and reader: the slot's worker */
 	uint32_t full_at[SY_SLOTS];
+	/* By node and slot: the incarnation of the last whole copy. As full_at */
+	uint32_t copied_epoch[SYNC_NODES][SY_SLOTS];
 	uint8_t role; /* enum sync_role. Writer: control thread; readers: relaxed */
 	/* Of the control thread: the role that was set, which differs while the change waits; when
 	 * it was set; whether this node was the master and has started without its sessions. */

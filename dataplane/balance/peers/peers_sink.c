@@ -26,6 +26,7 @@ struct incoming {
 	struct session_table *t;
 	unsigned node;
 	struct sync_session in;         /* first the sender's ids, then this node's */
+	struct sync_session given;      /* in an ECMP group: with the sender's ids */
 	struct sy_tuple client, server; /* of arriving packets; server.proto 0: one-way session */
 };
 
@@ -314,6 +315,43 @@ static bool is_transferred(const struct incoming *i, uint32_t record)
 	return i->in.idle_s < idle || (i->in.idle_s == idle && lower);
 }
 
+/* Another node of the ECMP group serves the session that the sender has put. The refusal is in no
+ * sum, so copies repeat the put until the sender has transferred the session. */
+static enum sync_result put_refuse_owned(struct incoming *i, uint32_t record, uint8_t owner)
+{
+	const struct session *s = session_at(i->t, record);
+	const struct sy_balance *b = i->p->b;
+	uint8_t entry[SYNC_ENTRY];
+	i->given.idle_s = session_idle(s, (uint16_t)balance_seconds(i->w));
+	i->given.unused = session_is_unused(b, i->w, i->t->slot, record, s);
+	sync_session_write(&i->given, SYNC_PUT, peers_is_by_local(b->endpoint[s->server].mode),
+	                   entry);
+	sync_lane_owned(i->p->node, i->w->id, (uint8_t)i->node, i->t->slot, owner, entry);
+	return SYNC_MISSING;
+}
+
+static enum sync_result put_refuse_own(struct incoming *i, uint32_t record)
+{
+	refuse(i, PEERS_REFUSED_OWN);
+	return group_is_ecmp(i->p->b) ? put_refuse_owned(i, record, i->p->options.node)
+	                              : SYNC_REFUSED;
+}
+
+#define OWNER_LATER 5 /* seconds */
+
+/* Does another living node of the ECMP group serve the replica, and keep it? Two nodes serve a
+ * session if one of them was silent for a moment. This node, to which both put it, decides: for the
+ * one that it knows already, unless the other one has used the session clearly later. */
+static bool is_of_other(const struct incoming *i, uint32_t record)
+{
+	const uint8_t owner = *session_mark_at(i->p->b, i->t->slot, record) & SYNC_OWNER;
+	const uint16_t now = (uint16_t)balance_seconds(i->w);
+	return group_is_ecmp(i->p->b) && owner && owner != i->node &&
+	       sync_node_is_alive(i->p->node, owner, i->w->now_ns) &&
+	       (i->in.unused ||
+	        i->in.idle_s + OWNER_LATER >= session_idle(session_at(i->t, record), now));
+}
+
 /* Ends another session that has one of the tuples. Returns false if this node keeps it. */
 static bool rival_end(struct incoming *i, uint32_t record)
 {
@@ -349,8 +387,10 @@ static enum sync_result put_checked(struct incoming *i)
 		if (is_own(i, record) && !is_transferred(i, record)) {
 			if (is_master(i->p))
 				session_defend(i, record);
-			return refuse(i, PEERS_REFUSED_OWN);
+			return put_refuse_own(i, record);
 		}
+		if (is_of_other(i, record))
+			return put_refuse_owned(i, record, *mark & SYNC_OWNER);
 		if (session_is_away(session_at(i->t, record)) && !(*mark & SYNC_OWNER))
 			*mark = (uint8_t)i->node;
 		else if ((*mark & SYNC_OWNER) != i->node)
@@ -398,6 +438,8 @@ static enum sync_result session_apply(struct incoming *i, const uint8_t *entry, 
 	uint32_t own, local;
 	if (!sync_session_read(entry, &i->in))
 		return SYNC_INVALID;
+	if (group_is_ecmp(i->p->b))
+		i->given = i->in;
 	const enum sync_result result = translate(i, &own, &local, hash);
 	if (result != SYNC_DONE)
 		return result;
@@ -436,6 +478,34 @@ static enum sync_result sink_apply(void *context, unsigned node, unsigned slot,
 	return result == SYNC_REFUSED && i.in.known ? SYNC_MISSING : result;
 }
 
+/* The entry's ids are this node's. */
+static void sink_owned(void *context, unsigned owner, unsigned slot, const uint8_t *entry,
+                       bool decided)
+{
+	struct peers *p = context;
+	const struct sy_balance *b = p->b;
+	if (slot == SYNC_DICTIONARY || !group_is_ecmp(b))
+		return;
+	struct incoming i = {
+	        .p = p, .w = peers_worker_of(p, slot), .t = b->table[slot], .node = owner};
+	if (!sync_session_read(entry, &i.in) || i.in.hot[0].server >= b->options.max_servers ||
+	    !i.in.has_client || !session_fits(b, i.in.hot, i.in.cold))
+		return;
+	tuples_set(&i);
+	const uint32_t record = identity_find(&i);
+	if (record == SESSION_NONE || !is_own(&i, record) ||
+	    !(decided ? sync_node_is_alive(p->node, (uint8_t)owner, i.w->now_ns)
+	              : is_transferred(&i, record)))
+		return;
+	const struct session *s = session_at(i.t, record);
+	const bool embryonic = session_state_is_embryonic(s->state);
+	const uint8_t state = s->state;
+	sync_node_transfer(b->sync, slot, record, (uint8_t)owner);
+	state_set(&i, record, state);
+	pressure_change(i.w, i.t, record, embryonic);
+	synced_poll_soon(i.w);
+}
+
 /* ---- copies, sums, claims -------------------------------------------------------------------- */
 
 static void sink_copy_begin(void *context, unsigned node, unsigned slot)
@@ -458,10 +528,18 @@ static void sink_copy_end(void *context, unsigned node, unsigned slot)
 		names_copy_end(&p->names, node);
 		return;
 	}
-	const uint8_t *mark = session_mark_at(p->b, slot, 0);
-	for (uint32_t i = 0; i < p->b->table[slot]->top; i++)
-		if ((mark[i] & (SYNC_OWNER | SYNC_KEPT)) == node)
+	uint8_t *mark = session_mark_at(p->b, slot, 0);
+	const uint32_t epoch = SY_READ(sync_node_peer(p->node, (uint8_t)node)->epoch);
+	const bool restarted = group_is_ecmp(p->b) && p->copied_epoch[node][slot] != epoch;
+	p->copied_epoch[node][slot] = epoch;
+	for (uint32_t i = 0; i < p->b->table[slot]->top; i++) {
+		if ((mark[i] & (SYNC_OWNER | SYNC_KEPT)) != node)
+			continue;
+		if (restarted) /* it has lost them: this node takes them over */
+			mark[i] = 0;
+		else
 			session_end(peers_worker_of(p, slot), p->b->table[slot], i);
+	}
 }
 
 struct sync_sink peers_sink(struct peers *p)
@@ -469,6 +547,7 @@ struct sync_sink peers_sink(struct peers *p)
 	return (struct sync_sink){
 	        .context = p,
 	        .apply = sink_apply,
+	        .owned = sink_owned,
 	        .copy_begin = sink_copy_begin,
 	        .copy_end = sink_copy_end,
 	};

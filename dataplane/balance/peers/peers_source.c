@@ -61,20 +61,22 @@ uint64_t peers_identity_at(const struct peers *p, unsigned slot, uint32_t record
 /* Returns true if the session is to be replicated now. Answers of a one-way service are not
  * visible: there a UDP session is replicated once its client has sent repeatedly. now: of
  * balance_seconds(). */
-static bool is_due(const struct service *service, const struct session *s,
+static bool is_due(const struct sy_balance *b, const struct session *s,
                    const struct session_cold *cold, uint32_t now, bool known)
 {
 	const uint32_t begun = 1u << SESSION_ESTABLISHED | 1u << SESSION_FIN_WAIT |
 	                       1u << SESSION_CLOSING | 1u << SESSION_TIME_WAIT |
 	                       1u << SESSION_UDP_BOTH_WAYS | 1u << SESSION_RESET_BY_CLIENT |
 	                       1u << SESSION_RESET_BY_SERVER;
+	const struct endpoint *e = &b->endpoint[s->server];
+	const struct service *service = endpoint_service(b, e);
 	if (session_is_one_packet(s) || s->state == SESSION_AWAY)
 		return false;
 	if (known)
 		return true;
 	if (!service || service->policy.sync == SYNC_OFF)
 		return false;
-	if (service->policy.sync == SYNC_ALL)
+	if (synced_at_creation(b, service, e))
 		return s->state != SESSION_OPENING;
 	if (session_age(cold, now) < service->policy.sync_older_than)
 		return false;
@@ -121,8 +123,7 @@ static bool source_describe(void *context, unsigned slot, uint32_t record, bool 
 	const struct endpoint *e = &p->b->endpoint[s->server];
 	const uint32_t now = balance_seconds(peers_worker_of(p, slot));
 	if (s->state == SESSION_FREE || s->state == SESSION_PAIR_RECORD ||
-	    !is_due(endpoint_service(p->b, e), s, session_cold_at(p->b->table[slot], record), now,
-	            known))
+	    !is_due(p->b, s, session_cold_at(p->b->table[slot], record), now, known))
 		return false;
 	describe(p, slot, record, &session, hash);
 	session.known = known;

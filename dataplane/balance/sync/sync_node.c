@@ -224,6 +224,16 @@ static struct sync_log *log_to(struct sync_node *n, uint8_t node, unsigned slot)
 	return n->assigned[slot].node == node ? &n->log[slot] : NULL;
 }
 
+static void owned_apply(struct sync_node *n, uint8_t node, const struct sync_part *part)
+{
+	const struct sync_sink *sink = &n->options.sink;
+
+	if (sink->owned && part->len > 0 && part->number < SYNC_NODES &&
+	    is_peer(n, (uint8_t)part->number))
+		sink->owned(sink->context, part->number, part->slot, part->bytes,
+		            part->number != node);
+}
+
 void sync_lane_part(struct sync_node *n, unsigned worker, uint8_t node,
                     const struct sync_part *part, uint64_t now_ns)
 {
@@ -231,8 +241,24 @@ void sync_lane_part(struct sync_node *n, unsigned worker, uint8_t node,
 
 	if (part->kind == SYNC_ENTRIES)
 		entries_apply(n, &n->lane[worker], node, part, now_ns);
+	else if (part->kind == SYNC_OWNED)
+		owned_apply(n, node, part);
 	else if (log)
 		sync_log_answer(log, part, now_ns);
+}
+
+void sync_lane_owned(struct sync_node *n, unsigned worker, uint8_t node, unsigned slot,
+                     uint8_t owner, const uint8_t *entry)
+{
+	const struct sync_part part = {.slot = (uint16_t)slot,
+	                               .kind = SYNC_OWNED,
+	                               .number = owner,
+	                               .len = ((const struct sync_entry_head *)entry)->len};
+	struct sync_payload payload = {0};
+
+	memcpy(sync_part_bytes(&payload), entry, part.len);
+	sync_part_end(&payload, &part);
+	sync_lane_send(n, worker, node, SYNC_PARTS, payload.bytes, payload.len);
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */

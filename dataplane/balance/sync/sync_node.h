@@ -93,6 +93,11 @@ void sync_lane_part(struct sync_node *n, unsigned worker, uint8_t node,
 /* Sends what is due. Returns the latest time of the next call. */
 uint64_t sync_lane_poll(struct sync_node *n, unsigned worker, uint64_t now_ns);
 
+/* Called by the slot's worker, which has refused the node's put because another node, or this one,
+ * serves the session: tells the node so. entry: a put with that node's ids. May be lost. */
+void sync_lane_owned(struct sync_node *n, unsigned worker, uint8_t node, unsigned slot,
+                     uint8_t owner, const uint8_t *entry);
+
 /* Called by the slot's worker after a record has changed, or before it is removed. Changes of
  * replicas are not sent. */
 void sync_node_change(struct sync_node *n, unsigned slot, uint32_t record);

@@ -21,6 +21,8 @@ enum sync_part_kind {
 	SYNC_APPLIED,     /* acknowledges all entries before `number` */
 	SYNC_GAP,         /* acknowledges likewise, and reports that entry `number` was lost */
 	SYNC_COPY,        /* requests a copy of the slot: the sums differ */
+	SYNC_OWNED, /* a put of the receiver was refused, as node `number` serves the session: its
+	               entry, with the receiver's ids */
 };
 
 struct sync_part {

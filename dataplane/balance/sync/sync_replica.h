@@ -32,6 +32,10 @@ struct sync_sink {
 	void (*copy_begin)(void *context, unsigned node, unsigned slot);
 	/* Removes the node's objects without SYNC_KEPT: the copy has not put them. */
 	void (*copy_end)(void *context, unsigned node, unsigned slot);
+	/* Applies a SYNC_OWNED part: transfers the session to its owner. If that is the node that
+	 * says so (!decided), not if this node has used it later. NULL: there are no such parts. */
+	void (*owned)(void *context, unsigned owner, unsigned slot, const uint8_t *entry,
+	              bool decided);
 };
 
 struct sync_replica {

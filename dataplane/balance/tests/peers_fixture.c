@@ -386,7 +386,7 @@ void mirror_open(struct mirror *m, struct flows *f, uint8_t number)
 	        .workers = 1,
 	        .copies = 100,
 	        .source = {m, describe, describe_end, next, marks},
-	        .sink = {m, keep, copy_begin, copy_end},
+	        .sink = {m, keep, copy_begin, copy_end, NULL},
 	        .context = m,
 	        .owner = owner,
 	        .send = mirror_send,

@@ -281,7 +281,8 @@ static void test_unknown_segments_are_bounded(void **state)
 	mirror_free(&m);
 }
 
-/* After a restart nobody says whose replicas they are: owners do, and the rest is taken over. */
+/* After a restart it is unknown whose replicas they are: owners say so, and the rest is taken
+ * over. */
 static void test_replicas_outlive_a_restart(void **state)
 {
 	struct flows *f = *state;
@@ -307,7 +308,8 @@ static void test_replicas_outlive_a_restart(void **state)
 	}
 }
 
-/* A node that was silent but lives gets back what was taken over, unless packets have come since. */
+/* A node that was silent but lives gets back what was taken over, unless packets have come since.
+ */
 static void test_a_node_that_returns_has_its_sessions(void **state)
 {
 	struct flows *f = *state;
@@ -326,6 +328,44 @@ static void test_a_node_that_returns_has_its_sessions(void **state)
 	mirror_run(&m, 5000);
 	for (unsigned i = 0; i < FLOWS; i++)
 		assert_int_equal(owner_of(f, &flow[i]), i % 2 ? OTHER : 0);
+	mirror_free(&m);
+}
+
+/* Two nodes serve a session, and the other one has used it later: it says so, and has it alone. */
+static void test_a_node_cedes_what_another_one_owns(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	struct mirror m = {0};
+	uint8_t entry[SYNC_ENTRY];
+	keep_sessions(f, &m, flow, 1);
+	mirror_pause(&m, true);
+	flows_advance(f, 30);
+	for (unsigned i = 0; i < FLOWS; i++)
+		flow_check(f, &flow[i]);
+	flows_advance(f, 10);
+	for (unsigned i = 0; i < FLOWS; i++) {
+		const uint8_t slot = sy_slot_of(&flow[i].client.src, flow[i].client.sport);
+		struct sync_session s;
+		assert_int_equal(owner_of(f, &flow[i]), 0);
+		/* the put that the harness would send */
+		const struct sync_source source = peers_source(f->harness.b->peers);
+		const uint32_t record = (uint32_t)(flow_session(f, &flow[i]) -
+		                                   session_at(f->harness.b->table[slot], 0));
+		uint64_t hash;
+		assert_true(source.describe(source.context, slot, record, false, entry, &hash));
+		assert_true(sync_session_read(entry, &s));
+		const struct sync_sink sink = peers_sink(f->harness.b->peers);
+		s.idle_s = 30; /* this node has used it later */
+		sync_session_write(&s, SYNC_PUT, flow[i].server.proto != 0, entry);
+		sink.owned(sink.context, OTHER, slot, entry, false);
+		assert_int_equal(owner_of(f, &flow[i]), 0);
+		s.idle_s = 2;
+		sync_session_write(&s, SYNC_PUT, flow[i].server.proto != 0, entry);
+		sink.owned(sink.context, OTHER, slot, entry, false);
+		assert_int_equal(owner_of(f, &flow[i]), OTHER);
+		assert_int_equal(flow_session(f, &flow[i])->state, SESSION_AWAY);
+	}
 	mirror_free(&m);
 }
 
@@ -349,6 +389,7 @@ int main(void)
 	        TEST(unknown_segments_are_bounded),
 	        TEST(replicas_outlive_a_restart),
 	        TEST(a_node_that_returns_has_its_sessions),
+	        TEST(a_node_cedes_what_another_one_owns),
 	        TEST(there_is_no_role),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

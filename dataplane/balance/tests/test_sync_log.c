@@ -169,7 +169,7 @@ static void copy_end(void *context, unsigned node, unsigned slot)
 			memset(&world.stored[slot][id], 0, sizeof(world.stored[slot][id]));
 }
 
-static const struct sync_sink sink = {NULL, apply, copy_begin, copy_end};
+static const struct sync_sink sink = {NULL, apply, copy_begin, copy_end, NULL};
 
 /* ---- the network ----------------------------------------------------------------------------- */
 

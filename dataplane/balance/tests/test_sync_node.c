@@ -278,7 +278,7 @@ static void node_start(struct node *n)
 	        .workers = n->workers,
 	        .copies = 50,
 	        .source = {n, describe, describe_end, next, marks},
-	        .sink = {n, apply, copy_begin, copy_end},
+	        .sink = {n, apply, copy_begin, copy_end, NULL},
 	        .context = n,
 	        .owner = owner,
 	        .pass = pass,

@@ -52,7 +52,7 @@ static void copy_end(void *context, unsigned node, unsigned slot)
 	sink.ends++;
 }
 
-static const struct sync_sink counting = {NULL, apply, copy_begin, copy_end};
+static const struct sync_sink counting = {NULL, apply, copy_begin, copy_end, NULL};
 
 /* A log's end. */
 struct entries {

@@ -40,6 +40,15 @@ static inline uint8_t away_state_of(const struct sy_balance *b, unsigned slot, u
 	                               : SESSION_ECHO;
 }
 
+/* Do peers keep sessions with this server from their creation on? In an ECMP group the first answer
+ * of a NAT server, which is sent to the client's address, may arrive at any node. */
+static inline bool synced_at_creation(const struct sy_balance *b, const struct service *service,
+                                      const struct endpoint *e)
+{
+	return service->policy.sync == SYNC_ALL ||
+	       (group_is_ecmp(b) && e->mode == MODE_NAT && service->policy.sync != SYNC_OFF);
+}
+
 #define AWAY_TAKEN 0x80 /* the byte of a session that this node serves: taken over from a node */
 #define AWAY_LATE  3    /* seconds after a node's death, within which its sessions are taken over */
 #define AWAY_HOUR  3600 /* ticks are modulo 2^16: after this time they do not compare */

@@ -126,11 +126,12 @@ struct balance_worker {
 	struct originated_rates originated;  /* rate limits of originated packets */
 	struct opening_queue *opening_queue; /* opening_queue.h */
 	struct overload overload;
-	struct rate_limit relayed; /* packets without a session that were relayed: path/relay.c */
-	uint64_t sync_ns;          /* when peers_poll() is to run again: view/synced.h */
-	struct repeats *repeats;   /* repeat.h */
-	struct delays *delays;     /* delay.h */
-	struct losses *losses;     /* loss.h */
+	struct rate_limit
+	        relayed;  /* packets without a session that were relayed: path/packet_relay.c */
+	uint64_t sync_ns; /* when peers_poll() is to run again: view/synced.h */
+	struct repeats *repeats; /* repeat.h */
+	struct delays *delays;   /* delay.h */
+	struct losses *losses;   /* loss.h */
 	struct cookie_keys cookies;
 	struct service_load *load;    /* by service id */
 	struct access_worker *access; /* access.h */
@@ -178,7 +179,7 @@ struct sy_balance {
 	/* By away_state_at(), in an ECMP group; NULL: none. As sync_mark */
 	uint8_t *away_state;
 	int relay_field;       /* mbuf field with the struct sync_relay of a relayed packet */
-	uint64_t relayed_flag; /* mbuf flag of relayed packets: path/relay.h */
+	uint64_t relayed_flag; /* mbuf flag of relayed packets: path/packet_relay.h */
 
 	struct endpoint *endpoint; /* [max_servers] */
 	uint32_t *server_active;   /* [max_servers]: live sessions. Writers: workers, load_acquire()
