@@ -489,7 +489,10 @@ static void sink_owned(void *context, unsigned owner, unsigned slot, const uint8
 	struct incoming i = {
 	        .p = p, .w = peers_worker_of(p, slot), .t = b->table[slot], .node = owner};
 	if (!sync_session_read(entry, &i.in) || i.in.hot[0].server >= b->options.max_servers ||
-	    !i.in.has_client || !session_fits(b, i.in.hot, i.in.cold))
+	    !i.in.has_client)
+		return;
+	i.in.hot[1].state = i.in.is_pair ? SESSION_PAIR_RECORD : SESSION_FREE;
+	if (!session_fits(b, i.in.hot, i.in.cold))
 		return;
 	tuples_set(&i);
 	const uint32_t record = identity_find(&i);
