@@ -57,14 +57,14 @@ def test_flows_that_are_spread_anew_go_on(cluster):
     with Conversations(cluster) as talk:
         cluster.wait_replicated(len(talk))
         out, _ = cluster.relayed()
-        spread_anew(cluster, talk, 6, random.Random(1))
+        spread_anew(cluster, talk, 4, random.Random(1))
         assert cluster.relayed()[0] > out
 
 
 def test_flows_that_begin_while_others_are_spread_anew(cluster):
     dice = random.Random(2)
     with Conversations(cluster) as talk:
-        for _ in range(3):
+        for _ in range(2):
             cluster.lab.network.spread_anew(dice)
             with Conversations(cluster, modes=1) as more:
                 talk.check()
@@ -131,7 +131,8 @@ def test_a_node_is_upgraded_and_restarted(cluster):
     """Without a change of the routes."""
     with Conversations(cluster) as talk:
         cluster.wait_replicated(len(talk))
-        for number, node in cluster.nodes.items():
+        for number in (1, 2):
+            node = cluster.nodes[number]
             if number == 2:
                 node.steelyard.kill_forwarder()
                 node.steelyard.start_forwarder()
