@@ -146,6 +146,21 @@ func TestRoleIsForThisHost(t *testing.T) {
 }
 
 // The state, share and problems of peers in different states.
+func TestPeersOfAnECMPGroup(t *testing.T) {
+	f := dptest.New(t)
+	f.Peers = &fpb.PeerList{Node: 1, Address: "10.9.0.1:8849", Role: fpb.Role_ROLE_MASTER, Ecmp: true, Offered: 20, Peers: []*fpb.Peer{
+		{Node: 2, Name: "lb2", Address: "10.9.0.2:8849", State: fpb.PeerState_PEER_STATE_ALIVE, Role: fpb.Role_ROLE_MASTER, RttUs: 200, Slots: 128,
+			Offered: 20, Present: 20, Kept: 7, Verified: 256, RelayedOut: 11, RelayedIn: 1},
+	}}
+	for name, line := range map[string]string{"peers-ecmp.table": "get peers", "peer-ecmp.table": "describe peer 2"} {
+		code, out, errOut := runAt(f, line)
+		if code != exitOK {
+			t.Errorf("%s: exit code %d: %s", line, code, errOut)
+		}
+		expectGolden(t, name, out)
+	}
+}
+
 func TestPeersInTrouble(t *testing.T) {
 	f := dptest.New(t)
 	f.Peers = &fpb.PeerList{Node: 1, Address: "[fd00:9::1]:8849", Role: fpb.Role_ROLE_MASTER, Offered: 2000, Peers: []*fpb.Peer{

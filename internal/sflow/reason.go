@@ -35,7 +35,7 @@ var reasons = map[string]uint32{
 	"bad-source": unknownL3, "own-source": unknownL3, "bad-path-mtu": unknownL4, "fragment-timeout": unknownL3, "fragment-duplicate": unknownL3, "fragment-overlap": unknownL3,
 	"fragment-wait-full": noBufferSpace, "fragment-too-many": unknownL3,
 	"unknown-protocol": unknownL4, "bad-l4-header": unknownL4, "bad-tcp-flags": unknownL4, "bad-l4-checksum": unknownL4,
-	"bad-tcp-state": unknownL4, "bad-cookie": unknownL4, "no-session": unknownL4,
+	"bad-tcp-state": unknownL4, "bad-cookie": unknownL4, "no-session": unknownL4, "relay-rate": unknownL4,
 	"other-host": nonRoutablePacket, "unknown-destination": nonRoutablePacket, "no-service": portUnreachable,
 	"acl-drop": acl, "acl-reset": acl, "no-server": hostUnreachable, "port-down": hostUnreachable,
 	"connection-limit": trafficShaping, "client-rate": trafficShaping, "client-sessions": trafficShaping, "session-rate": trafficShaping,
