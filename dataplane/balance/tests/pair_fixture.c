@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 static struct sy_peers_options options;
+uint8_t pair_ecmp;
 struct sy_peers_secret pair_secret[SY_PEERS_SECRETS] = {{.id = 1, .len = SYNC_SECRET}};
 
 void pair_begin(struct flows *f, uint8_t node)
@@ -22,6 +23,7 @@ void pair_begin(struct flows *f, uint8_t node)
 		unlink(path);
 	}
 	options = mirror_options(node);
+	options.is_ecmp = node == pair_ecmp;
 	memcpy(options.secret, pair_secret, sizeof(options.secret));
 	f->options.peers = &options;
 	f->options.ticket = 0;
@@ -34,7 +36,8 @@ void pair_become(struct flows *f, uint8_t node, unsigned workers, enum sync_role
 	f->options.workers = workers;
 	pair_begin(f, node);
 	flows_configure(f, node == 1 ? order : reverse);
-	peers_set_role(f->harness.b, role, true);
+	if (!options.is_ecmp)
+		peers_set_role(f->harness.b, role, true);
 }
 
 int pair_teardown(void **state)
@@ -83,12 +86,17 @@ void pair_depart(struct flows *f, struct mirror *m, struct flow flow[FLOWS], uns
 	pair_become(f, 2, standby_workers, BACKUP);
 }
 
+void pair_return(struct mirror *m, struct flows *f)
+{
+	mirror_open(m, f, 1);
+	mirror_offer(m);
+}
+
 void pair_move(struct flows *f, struct mirror *m, struct flow flow[FLOWS], unsigned workers,
                unsigned standby_workers)
 {
 	pair_depart(f, m, flow, workers, standby_workers);
-	mirror_open(m, f, 1);
-	mirror_offer(m);
+	pair_return(m, f);
 	pair_settle(m);
 	flows_check_active(f, FLOWS);
 }

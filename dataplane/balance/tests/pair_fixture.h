@@ -12,6 +12,8 @@
 /* The secrets of nodes that pair_begin() opens; at first the mirror's. */
 extern struct sy_peers_secret pair_secret[SY_PEERS_SECRETS];
 
+/* The number of a node that is in an ECMP group, and has no role; 0: none. */
+extern uint8_t pair_ecmp;
 /* Ends the harness, with its sessions, configuration and role, and opens one that is this node. */
 void pair_begin(struct flows *f, uint8_t node);
 /* The same, with its services: those of node 2 in the other order, so that ids differ. */
@@ -28,7 +30,9 @@ void pair_settle(struct mirror *m);
  * harness is node 2, a backup without sessions, and the mirror is a closed node 1. */
 void pair_depart(struct flows *f, struct mirror *m, struct flow flow[FLOWS], unsigned workers,
                  unsigned standby_workers);
-/* The same, and the harness gets them from the mirror. */
+/* The mirror is node 1 again, and offers its sessions to the harness. */
+void pair_return(struct mirror *m, struct flows *f);
+/* As pair_depart(), and the harness gets them from the mirror. */
 void pair_move(struct flows *f, struct mirror *m, struct flow flow[FLOWS], unsigned workers,
                unsigned standby_workers);
 

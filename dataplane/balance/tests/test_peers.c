@@ -93,8 +93,7 @@ static void test_refused_sessions_come_after_the_configuration(void **state)
 	pair_move(f, &m, flow, 1, 1);
 	mirror_close(&m);
 	pair_begin(f, 2);
-	mirror_open(&m, f, 1);
-	mirror_offer(&m);
+	pair_return(&m, f);
 	pair_settle(&m);
 	flows_check_active(f, 0);
 	assert_true(refused(f, PEERS_REFUSED_SERVER) >= FLOWS);
@@ -117,8 +116,7 @@ static void test_a_master_serves_what_a_peer_offers(void **state)
 	pair_move(f, &m, flow, 1, 1);
 	mirror_close(&m);
 	pair_become(f, 2, 1, MASTER);
-	mirror_open(&m, f, 1);
-	mirror_offer(&m);
+	pair_return(&m, f);
 	mirror_run(&m, 1000);
 	flows_check_active(f, FLOWS);
 	assert_int_equal(m.declined, FLOWS); /* offered back, as its own */
@@ -383,8 +381,7 @@ static void test_sessions_of_all_modes_continue(void **state)
 
 	pair_become(f, 2, 2, BACKUP);
 	modes_configure(f, true);
-	mirror_open(&m, f, 1);
-	mirror_offer(&m);
+	pair_return(&m, f);
 	pair_settle(&m);
 	for (unsigned i = 0; i < MODE_FLOWS; i++) {
 		mode_records(f, i, after);

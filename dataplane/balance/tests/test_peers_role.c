@@ -44,8 +44,7 @@ static void test_a_joining_node_waits_for_the_sessions(void **state)
 	struct flow flow[FLOWS];
 	struct mirror m = {.lossy = true, .role = MASTER};
 	pair_depart(f, &m, flow, 1, 2);
-	mirror_open(&m, f, 1);
-	mirror_offer(&m);
+	pair_return(&m, f);
 	peers_set_role(f->harness.b, MASTER, false);
 	assert_int_equal(role_of(f), BACKUP);
 	wait_role(f, &m, 60000);
@@ -61,8 +60,7 @@ static void test_it_waits_as_long_as_the_master_serves(void **state)
 	struct mirror m = {.role = MASTER};
 	pair_depart(f, &m, flow, 1, 1);
 	m.wrong_sums = true;
-	mirror_open(&m, f, 1);
-	mirror_offer(&m);
+	pair_return(&m, f);
 	run_alive(f, &m);
 	peers_set_role(f->harness.b, MASTER, false);
 	mirror_run(&m, 4 * UNSERVED_MS);
@@ -80,8 +78,7 @@ static void test_no_service_is_worse_than_lost_sessions(void **state)
 	struct mirror m = {.role = BACKUP};
 	pair_depart(f, &m, flow, 1, 1);
 	m.only_hellos = true;
-	mirror_open(&m, f, 1);
-	mirror_offer(&m);
+	pair_return(&m, f);
 	mirror_run(&m, 1000); /* its hellos say that it has sessions */
 	peers_set_role(f->harness.b, MASTER, false);
 	assert_int_equal(role_of(f), BACKUP);
@@ -97,8 +94,7 @@ static void test_the_peer_dies_during_the_copy(void **state)
 	struct mirror m = {.role = MASTER};
 	pair_depart(f, &m, flow, 1, 1);
 	m.wrong_sums = true;
-	mirror_open(&m, f, 1);
-	mirror_offer(&m);
+	pair_return(&m, f);
 	mirror_run(&m, 5000);
 	peers_set_role(f->harness.b, MASTER, false);
 	assert_int_equal(role_of(f), BACKUP);
@@ -138,8 +134,7 @@ static void test_refused_sessions_are_not_waited_for(void **state)
 	struct mirror m = {.role = MASTER};
 	pair_depart(f, &m, flow, 1, 1);
 	pair_begin(f, 2);
-	mirror_open(&m, f, 1);
-	mirror_offer(&m);
+	pair_return(&m, f);
 	run_alive(f, &m);
 	peers_set_role(f->harness.b, MASTER, false);
 	assert_int_equal(role_of(f), BACKUP);

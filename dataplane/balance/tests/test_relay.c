@@ -9,43 +9,11 @@
 #include <cmocka.h>
 
 #include "away.h"
-#include "peers_fixture.h"
+#include "pair_fixture.h"
 #include "sync_members.h"
 
-#define FLOWS 40
 #define SELF  2
 #define OTHER 1
-
-static struct sy_peers_options options;
-
-/* Node SELF is in an ECMP group; node OTHER, whose sessions are moved, is the master of a pair. */
-static void become(struct flows *f, uint8_t node, unsigned workers)
-{
-	static const unsigned order[] = {0, 1, 2, 3}, reverse[] = {3, 2, 1, 0};
-	char path[FOLDER_NAME + 32];
-	harness_discard(&f->harness);
-	for (unsigned i = 0; i < 3; i++) {
-		static const char *const name[] = {"config", "journal", "role"};
-		snprintf(path, sizeof(path), "%s/%s", f->state, name[i]);
-		unlink(path);
-	}
-	options = mirror_options(node);
-	options.is_ecmp = node == SELF;
-	f->options.peers = &options;
-	f->options.ticket = 0;
-	f->options.workers = workers;
-	flows_open(f);
-	flows_configure(f, node == SELF ? order : reverse);
-	if (node == OTHER)
-		peers_set_role(f->harness.b, SYNC_ROLE_MASTER, true);
-}
-
-static void settle(struct mirror *m)
-{
-	for (unsigned ms = 0; ms < 60000 && !mirror_is_complete(m); ms += 100)
-		mirror_run(m, 100);
-	assert_true(mirror_is_complete(m));
-}
 
 static uint8_t owner_of(const struct flows *f, const struct flow *flow)
 {
@@ -60,19 +28,7 @@ static uint8_t owner_of(const struct flows *f, const struct flow *flow)
 static void keep_sessions(struct flows *f, struct mirror *m, struct flow flow[FLOWS],
                           unsigned workers)
 {
-	become(f, OTHER, workers);
-	mirror_open(m, f, SELF);
-	mirror_run(m, 500);
-	for (unsigned i = 0; i < FLOWS; i++)
-		flow_open(f, &flow[i], i % FLOW_SERVICES, (uint16_t)(1000 + i));
-	settle(m);
-	assert_int_equal(mirror_count(m), FLOWS);
-	mirror_close(m);
-
-	become(f, SELF, workers);
-	mirror_open(m, f, OTHER);
-	mirror_offer(m);
-	settle(m);
+	pair_move(f, m, flow, workers, workers);
 	for (unsigned i = 0; i < FLOWS; i++) {
 		struct session *s = flow_session(f, &flow[i]);
 		assert_non_null(s);
@@ -195,7 +151,7 @@ static void test_own_sessions_serve_relayed_packets(void **state)
 	struct flow flow[FLOWS];
 	for (unsigned workers = 1; workers <= 2; workers++) {
 		struct mirror m = {0};
-		become(f, SELF, workers);
+		pair_become(f, SELF, workers, MASTER);
 		mirror_open(&m, f, OTHER);
 		mirror_run(&m, 500);
 		for (unsigned i = 0; i < FLOWS; i++) {
@@ -218,7 +174,7 @@ static void test_a_datagram_asks_before_it_begins_a_session(void **state)
 	struct frame in, out;
 	struct rte_mbuf *sent;
 	unsigned asked = 0, begun = 0;
-	become(f, SELF, 1);
+	pair_become(f, SELF, 1, MASTER);
 	mirror_open(&m, f, OTHER);
 	mirror_run(&m, 500);
 	for (unsigned i = 0; i < FLOWS; i++) {
@@ -259,7 +215,7 @@ static void test_unknown_segments_are_bounded(void **state)
 	struct flows *f = *state;
 	struct mirror m = {0};
 	struct frame in, out;
-	become(f, SELF, 1);
+	pair_become(f, SELF, 1, MASTER);
 	mirror_open(&m, f, OTHER);
 	mirror_run(&m, 500);
 	const struct sy_tuple t = {harness_addr("198.18.0.1"), f->service[0].vip, htons(4000),
@@ -295,7 +251,7 @@ static void test_replicas_outlive_a_restart(void **state)
 		if (!dead) {
 			mirror_open(&m, f, OTHER);
 			mirror_offer(&m);
-			settle(&m);
+			pair_settle(&m);
 			assert_int_equal(owner_of(f, &flow[0]), OTHER);
 			check_relayed(f, &m, &flow[0].in[SESSION_CLIENT], SESSION_CLIENT);
 		} else {
@@ -372,12 +328,13 @@ static void test_a_node_cedes_what_another_one_owns(void **state)
 static void test_there_is_no_role(void **state)
 {
 	struct flows *f = *state;
-	become(f, SELF, 1);
+	pair_become(f, SELF, 1, MASTER);
 	assert_false(peers_is_standby(f->harness.b));
 }
 
 int main(void)
 {
+	pair_ecmp = SELF;
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, flows_setup, flows_teardown)
 	const struct CMUnitTest tests[] = {
 	        TEST(packets_of_a_peers_session_go_to_it),
