@@ -4,9 +4,7 @@
 #include <rte_mbuf_dyn.h>
 
 #include "client_sessions.h"
-#include "police.h"
 #include "pressure.h"
-#include "snat.h"
 #include "sync_members.h"
 #include "sync_relay.h"
 
@@ -46,6 +44,12 @@ static void relay_send(struct sy_worker *w, struct sy_burst *burst, unsigned i, 
 	burst->next[i] = SY_NEXT_RELAYED;
 }
 
+/* The node that serves the session; 0: unknown. */
+static uint8_t owner_of(const struct sy_balance *b, unsigned slot, uint32_t record)
+{
+	return group_is_ecmp(b) ? *session_mark_at(b, slot, record) & SYNC_OWNER : 0;
+}
+
 /* ---- the session is known -------------------------------------------------------------------- */
 
 void relay_take(struct sy_worker *w, struct session_table *t, uint32_t record)
@@ -55,7 +59,7 @@ void relay_take(struct sy_worker *w, struct session_table *t, uint32_t record)
 	const uint8_t proto = b->endpoint[s->server].proto;
 	s->state = away_state_of(b, t->slot, record, proto);
 	if (group_is_ecmp(b)) {
-		const uint8_t owner = *session_mark_at(b, t->slot, record) & SYNC_OWNER;
+		const uint8_t owner = owner_of(b, t->slot, record);
 		*away_state_at(b, t->slot, record) = owner ? AWAY_TAKEN | owner : 0;
 		sync_node_take(b->sync, t->slot, record);
 	}
@@ -71,8 +75,7 @@ bool relay_to_owner(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 {
 	const struct sy_balance *b = w->app;
 	const uint8_t slot = burst->slot[i];
-	const uint8_t owner =
-	        group_is_ecmp(b) ? *session_mark_at(b, slot, burst->session[i]) & SYNC_OWNER : 0;
+	const uint8_t owner = owner_of(b, slot, burst->session[i]);
 	const struct sync_relay relay = relay_of(b, burst->mbuf[i]);
 	if (!owner || !sync_node_is_alive(b->sync, owner, w->now_ns) ||
 	    relay.visited >> owner & 1) {
@@ -122,17 +125,17 @@ bool relay_to_home(struct sy_worker *w, struct sy_burst *burst, unsigned i, bool
 		return false;
 	const uint32_t visited = relay.visited | 1u << b->options.peers.node;
 	const uint8_t next = relay_next(w, burst->slot[i], visited);
-	if (!next && begins)
-		return relay_back(w, burst, i, relay);
-	if (!next && sync_node_is_settled(b->sync, w->now_ns))
-		return false;
-	/* while it is unknown who lives, do not reset what another node may have */
-	if (!next || (!relay.ingress && !rate_charge(&balance_worker_of(w)->relayed, w->now_ns,
-	                                             1000000000 / RELAY_RATE, RELAY_BURST))) {
-		if (begins)
-			return false;
-		sy_burst_drop(w, burst, i, next ? SY_DROP_RELAY_RATE : SY_DROP_NO_SESSION);
+	if (!next && (begins || sync_node_is_settled(b->sync, w->now_ns)))
+		return begins && relay_back(w, burst, i, relay);
+	if (!next) { /* do not reset what a node may have that was not heard yet */
+		sy_burst_drop(w, burst, i, SY_DROP_NO_SESSION);
 		return true;
+	}
+	if (!relay.ingress && !rate_charge(&balance_worker_of(w)->relayed, w->now_ns,
+	                                   1000000000 / RELAY_RATE, RELAY_BURST)) {
+		if (!begins)
+			sy_burst_drop(w, burst, i, SY_DROP_RELAY_RATE);
+		return !begins;
 	}
 	relay_send(w, burst, i, next, relay);
 	return true;
@@ -154,25 +157,27 @@ unsigned relay_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, u
 
 /* ---- the sweep ------------------------------------------------------------------------------- */
 
+/* Does no node serve the session any more? Not in a group: an earlier process was. */
+static bool is_left(const struct sy_worker *w, unsigned slot, uint8_t owner)
+{
+	const struct sy_balance *b = w->app;
+	if (!group_is_ecmp(b))
+		return true;
+	if (owner)
+		return !sync_node_is_alive(b->sync, owner, w->now_ns);
+	return sync_node_age(b->sync, w->now_ns) > RELAY_UNKNOWN_NS &&
+	       sync_node_is_known(b->sync, slot, w->now_ns);
+}
+
 bool relay_sweep(struct sy_worker *w, struct session_table *t, uint32_t record)
 {
 	const struct sy_balance *b = w->app;
-	if (!group_is_ecmp(b)) { /* of an earlier process, in a group */
+	const uint8_t owner = owner_of(b, t->slot, record);
+	if (is_left(w, t->slot, owner)) {
 		relay_take(w, t, record);
 		return false;
 	}
-	const uint8_t owner = *session_mark_at(b, t->slot, record) & SYNC_OWNER;
-	if (!owner) {
-		if (sync_node_age(b->sync, w->now_ns) > RELAY_UNKNOWN_NS &&
-		    sync_node_is_known(b->sync, t->slot, w->now_ns))
-			relay_take(w, t, record);
-		return false;
-	}
-	if (!sync_node_is_alive(b->sync, owner, w->now_ns)) {
-		relay_take(w, t, record);
-		return false;
-	}
-	const struct sync_replica *r = sync_node_replica(b->sync, owner, t->slot);
-	return !sync_node_keeps(b->sync, owner, t->slot, w->now_ns) &&
-	       (int64_t)(w->now_ns - r->part_ns) > (int64_t)RELAY_STALE_NS;
+	return owner && !sync_node_keeps(b->sync, owner, t->slot, w->now_ns) &&
+	       (int64_t)(w->now_ns - sync_node_replica(b->sync, owner, t->slot)->part_ns) >
+	               (int64_t)RELAY_STALE_NS;
 }

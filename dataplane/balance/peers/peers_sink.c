@@ -415,13 +415,19 @@ static enum sync_result put_checked(struct incoming *i)
 	return SYNC_NEW;
 }
 
+/* Can the entry, whose ids are this node's, be a session of its server? */
+static bool incoming_fits(struct incoming *i)
+{
+	i->in.hot[1].state = i->in.is_pair ? SESSION_PAIR_RECORD : SESSION_FREE;
+	return session_fits(i->p->b, i->in.hot, i->in.cold);
+}
+
 static enum sync_result session_put(struct incoming *i)
 {
 	const struct sy_balance *b = i->p->b;
 	struct session *s = i->in.hot;
 	const struct endpoint *e = &b->endpoint[s->server];
-	s[1].state = i->in.is_pair ? SESSION_PAIR_RECORD : SESSION_FREE;
-	if (is_one_packet(i) || !session_fits(b, s, i->in.cold) ||
+	if (is_one_packet(i) || !incoming_fits(i) ||
 	    sy_slot_of(&s->client, s->client_port) != i->t->slot ||
 	    (i->server.proto && sy_slot_of(&i->server.dst, i->server.dport) != i->t->slot))
 		return refuse(i, PEERS_REFUSED_MALFORMED);
@@ -489,10 +495,7 @@ static void sink_owned(void *context, unsigned owner, unsigned slot, const uint8
 	struct incoming i = {
 	        .p = p, .w = peers_worker_of(p, slot), .t = b->table[slot], .node = owner};
 	if (!sync_session_read(entry, &i.in) || i.in.hot[0].server >= b->options.max_servers ||
-	    !i.in.has_client)
-		return;
-	i.in.hot[1].state = i.in.is_pair ? SESSION_PAIR_RECORD : SESSION_FREE;
-	if (!session_fits(b, i.in.hot, i.in.cold))
+	    !i.in.has_client || !incoming_fits(&i))
 		return;
 	tuples_set(&i);
 	const uint32_t record = identity_find(&i);

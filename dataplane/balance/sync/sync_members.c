@@ -65,17 +65,12 @@ uint64_t sync_node_age(const struct sync_node *n, uint64_t now_ns)
 
 bool sync_node_is_settled(const struct sync_node *n, uint64_t now_ns)
 {
-	uint32_t heard = 0;
-
 	if (sync_node_age(n, now_ns) >= SYNC_SETTLE_NS)
 		return true;
-	for (uint32_t left = n->options.peers; left; left &= left - 1) {
-		const uint8_t node = (uint8_t)__builtin_ctz(left);
-		heard |= (uint32_t)(__atomic_load_n(&n->peer[node].incarnation, __ATOMIC_RELAXED) !=
-		                    0)
-		         << node;
-	}
-	return heard == n->options.peers;
+	for (uint32_t left = n->options.peers; left; left &= left - 1)
+		if (!__atomic_load_n(&n->peer[__builtin_ctz(left)].incarnation, __ATOMIC_RELAXED))
+			return false;
+	return true;
 }
 
 /* A silent peer stays the target while no other peer is alive: it may come back with all replicas

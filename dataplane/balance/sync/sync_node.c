@@ -514,10 +514,13 @@ void sync_node_change(struct sync_node *n, unsigned slot, uint32_t record)
 			sync_log_change(&n->dictionary[node], &n->options.source, record);
 }
 
-/* Removes a replica early. Its owner finds the difference by the next sum, and copies the slot. */
-static void replica_end(struct sync_node *n, unsigned slot, uint32_t record, uint8_t *mark)
+/* The record is no replica any more. taken: this node serves the session now, and the owner's puts
+ * of it are refused; otherwise the owner finds the difference by the next sum, and copies the slot.
+ */
+static void replica_leave(struct sync_node *n, unsigned slot, uint32_t record, bool taken)
 {
 	const struct sync_source *source = &n->options.source;
+	uint8_t *mark = mark_of(n, slot, record);
 	struct sync_replica *of = n->replica[*mark & SYNC_OWNER];
 	uint8_t entry[SYNC_ENTRY];
 	uint64_t hash;
@@ -525,16 +528,16 @@ static void replica_end(struct sync_node *n, unsigned slot, uint32_t record, uin
 	if (of && *mark & SYNC_KEPT) {
 		source->describe_end(source->context, slot, record, false, entry, &hash);
 		sync_sum_subtract(&of[slot].stored, hash);
+		if (taken)
+			sync_sum_add(&of[slot].refused, hash);
 	}
 	*mark = 0;
 }
 
 static void record_end(struct sync_node *n, unsigned slot, uint32_t record, bool transferred)
 {
-	uint8_t *mark = mark_of(n, slot, record);
-
-	if (*mark & SYNC_OWNER) {
-		replica_end(n, slot, record, mark);
+	if (*mark_of(n, slot, record) & SYNC_OWNER) {
+		replica_leave(n, slot, record, false);
 		return;
 	}
 	sync_log_end(&n->log[slot], &n->options.source, record, transferred);
@@ -543,18 +546,7 @@ static void record_end(struct sync_node *n, unsigned slot, uint32_t record, bool
 
 void sync_node_take(struct sync_node *n, unsigned slot, uint32_t record)
 {
-	const struct sync_source *source = &n->options.source;
-	uint8_t *mark = mark_of(n, slot, record);
-	struct sync_replica *of = n->replica[*mark & SYNC_OWNER];
-	uint8_t entry[SYNC_ENTRY];
-	uint64_t hash;
-
-	if (of && *mark & SYNC_KEPT) {
-		source->describe_end(source->context, slot, record, false, entry, &hash);
-		sync_sum_subtract(&of[slot].stored, hash);
-		sync_sum_add(&of[slot].refused, hash);
-	}
-	*mark = 0;
+	replica_leave(n, slot, record, true);
 }
 
 void sync_node_end(struct sync_node *n, unsigned slot, uint32_t record)
