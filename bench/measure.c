@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "measure.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,11 @@
 void measure_report(const struct measure *m, double value, const char *baseline,
                     double baseline_value)
 {
+	if (!isfinite(value) || (baseline && !isfinite(baseline_value))) {
+		fprintf(stderr, "%s, {%s}: \"%s\" is no number: a run counted nothing\n", m->bench,
+		        m->params, m->metric);
+		exit(EXIT_FAILURE);
+	}
 	printf("{\"bench\": \"%s\", \"params\": {%s}, \"metric\": \"%s\", \"unit\": \"%s\", "
 	       "\"value\": %.6g",
 	       m->bench, m->params, m->metric, m->unit, value);

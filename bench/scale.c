@@ -112,7 +112,7 @@ static double rate(struct bench *b, enum arrival arrival, struct pool_work *work
 	*work = thread_pool_watch(&b->pool, b->options.run_ms, NULL, NULL, 0);
 	for (unsigned w = 0; w < b->options.fixture.workers; w++)
 		injector(b, w, NULL);
-	thread_pool_watch(&b->pool, 5, NULL, NULL, 0);
+	thread_pool_pause(5);
 	return (double)work->sent / work->seconds / 1e6;
 }
 

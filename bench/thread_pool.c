@@ -11,6 +11,7 @@
 static struct thread_pool *pool;
 
 #define SECOND_NS UINT64_C(1000000000)
+#define LONGER_MS 10000 /* that a run which counted nothing goes on at most */
 
 /* Has the worker steered so many packets to another one that a ring could overflow? The pool
  * measures a rate without loss. */
@@ -189,6 +190,11 @@ static struct pool_work work_now(const struct thread_pool *c)
 	return now;
 }
 
+void thread_pool_pause(unsigned ms)
+{
+	pause_until(sy_clock_ns() + ms * UINT64_C(1000000));
+}
+
 struct pool_work thread_pool_watch(struct thread_pool *c, unsigned ms, void (*meanwhile)(void *ctx),
                                    void *ctx, unsigned times)
 {
@@ -200,6 +206,8 @@ struct pool_work thread_pool_watch(struct thread_pool *c, unsigned ms, void (*me
 	}
 	pause_until(start + ns);
 	struct pool_work to = work_now(c);
+	for (unsigned i = 0; to.sent == from.sent && i < LONGER_MS; i++, to = work_now(c))
+		thread_pool_pause(1);
 	return (struct pool_work){to.seconds - from.seconds, to.cpu_ns - from.cpu_ns,
 	                          to.sent - from.sent, to.dropped - from.dropped,
 	                          to.steered - from.steered};

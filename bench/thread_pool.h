@@ -49,7 +49,10 @@ void thread_pool_inject(struct thread_pool *c, unsigned w,
  * arrived. */
 void thread_pool_inject_once(struct thread_pool *c, unsigned w, unsigned port,
                              const struct injector_stream *stream);
-/* Returns the work that all workers do in `ms` milliseconds. The calling thread, which is the
+/* The workers go on for `ms` milliseconds. */
+void thread_pool_pause(unsigned ms);
+/* Returns the work that all workers do in `ms` milliseconds, or longer until they have sent a
+ * packet: others may use their cores meanwhile. The calling thread, which is the
  * control thread, meanwhile calls meanwhile(ctx) `times` times at equal intervals, unless it is
  * NULL. */
 struct pool_work thread_pool_watch(struct thread_pool *c, unsigned ms, void (*meanwhile)(void *ctx),
