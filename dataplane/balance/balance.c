@@ -43,6 +43,24 @@ struct whole {
 	struct control_plane ctl;
 };
 
+/* Applies the saved group, unless options make this forwarder a node. */
+static int group_resume(struct sy_balance *b, struct saved_group *group, struct sy_error *err)
+{
+	int rc = group_file_load(b->options.state_directory, group, err);
+	if (rc < 0 || !group->peers.node)
+		return rc;
+	if (b->options.peers.node) {
+		sy_log(SY_LOG_WARN, "peers",
+		       "%s/group has no effect: this forwarder is node %u by its options",
+		       b->options.state_directory, b->options.peers.node);
+		return 0;
+	}
+	b->options.peers = group->peers;
+	b->options.slot_key = &group->slot_key;
+	memcpy(b->ctl->group, group->version, sizeof(b->ctl->group));
+	return 0;
+}
+
 int sy_balance_create(const struct sy_balance_options *options, struct sy_balance **out,
                       struct sy_error *err)
 {
@@ -58,6 +76,8 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	b->ctl->journal.fd = b->ctl->state_lock = -1;
 	b->ctl->started_unix_s = (uint64_t)time(NULL);
 
+	struct saved_group group;
+	int rc = group_resume(b, &group, err);
 	const struct session_store_options store = {
 	        .sessions = options->sessions,
 	        .limit = options->sessions_limit,
@@ -67,9 +87,11 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	        .name = options->store_name,
 	        .owner = sy_netns_cookie(), /* sessions belong to one network namespace */
 	        .inherit = options->inherit,
-	        .slot_key = options->slot_key,
+	        .slot_key = b->options.slot_key,
 	};
-	int rc = session_store_open(&store, &b->ctl->store, err);
+	if (rc == 0)
+		rc = session_store_open(&store, &b->ctl->store, err);
+	sy_secret_wipe(&group, sizeof(group));
 	if (rc < 0) {
 		sy_balance_destroy(b);
 		return rc;

@@ -203,7 +203,8 @@ static int run(struct process *l)
 	}
 	upgrade_stop(&l->upgrade);
 	if (l->bound && l->upgrade.phase == UPGRADE_NONE) {
-		sd_notify(0, "STOPPING=1");
+		if (!l->upgrade.restarts)
+			sd_notify(0, "STOPPING=1");
 		sy_balance_save(l->balance); /* the disk may be slow: save while packets flow */
 		sy_runtime_quiesce(l->rt);
 		sy_balance_seal(l->balance, 0);
@@ -280,7 +281,7 @@ int process_run(struct options *o, char *const *argv, struct sy_error *err)
 		rc = open_and_run(&l);
 	if (l.note >= 0)
 		stale_state_keep(l.note, o);
-	if (l.upgrade.phase == UPGRADE_RESTART && !stopped)
+	if ((l.upgrade.phase == UPGRADE_RESTART || l.upgrade.restarts) && !stopped)
 		rc = upgrade_execute(&l.upgrade, err);
 	return rc;
 }

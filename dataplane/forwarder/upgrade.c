@@ -200,9 +200,20 @@ static int attempt_open(struct upgrade *u, int *end)
 	return rc;
 }
 
+static void loop_end(void *ctx)
+{
+	struct upgrade *u = ctx;
+	sy_runtime_stop(u->rt);
+}
+
 int upgrade_begin(void *ctx, const struct sy_balance_upgrade *wanted, struct sy_error *err)
 {
 	struct upgrade *u = ctx;
+	if (wanted->restart) {
+		u->restarts = true;
+		sy_runtime_defer(u->rt, loop_end, u);
+		return 0;
+	}
 	const char *path = wanted->binary ? wanted->binary : u->binary;
 	char inherit[12];
 	int end = -1, rc = binary_check(path, err);
@@ -262,12 +273,6 @@ static void child_end(struct upgrade *u, char *how, size_t cap)
 		snprintf(how, cap, "it ended with status %d", WEXITSTATUS(status));
 	}
 	u->child = 0;
-}
-
-static void loop_end(void *ctx)
-{
-	struct upgrade *u = ctx;
-	sy_runtime_stop(u->rt);
 }
 
 static void upgrade_fail(struct upgrade *u, const struct sy_error *why)

@@ -35,6 +35,7 @@ struct upgrade {
 	char binary[PATH_MAX]; /* the path of this process's binary */
 
 	enum upgrade_phase phase;
+	bool restarts; /* this process ends, and executes its binary again, without a child */
 	pid_t child;
 	int fd, timer; /* socket to the child; timer of the current time limit */
 	struct sy_patience patience;

@@ -17,6 +17,8 @@ struct access_model;  /* access_model.h */
 struct limit_model;   /* limit_model.h */
 struct shaping_model; /* shaping_model.h */
 
+#define GROUP_VERSION 64 /* bytes, with the NUL */
+
 /* See journal.c. */
 struct journal {
 	int fd;          /* −1: none */
@@ -108,6 +110,7 @@ struct control_plane {
 		uint64_t passes[SY_MAX_WORKERS];
 	} path_sweep; /* see retire.c */
 	uint64_t started_unix_s;
+	char group[GROUP_VERSION]; /* version of the saved group that applies; "": none */
 };
 
 #endif

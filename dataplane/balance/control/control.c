@@ -28,6 +28,7 @@ static const list_function list_of[] = {
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_CLAIM] = control_claim,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_SET_ROLE] = control_set_role,
         [STEELYARD__FORWARDER__V1__REQUEST__BODY_LIST_PEERS] = list_peers,
+        [STEELYARD__FORWARDER__V1__REQUEST__BODY_SET_GROUP] = control_set_group,
 };
 
 /* ---- replies --------------------------------------------------------------------------------- */

@@ -172,6 +172,8 @@ int list_peers(struct sy_balance *b, const pb_request *q, struct arena *a, pb_re
                struct sy_error *err);
 int control_set_role(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
                      struct sy_error *err);
+int control_set_group(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
+                      struct sy_error *err);
 int list_snat(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,
               struct sy_error *err);
 int list_attacks(struct sy_balance *b, const pb_request *q, struct arena *a, pb_response *out,

@@ -186,6 +186,7 @@ int list_peers(struct sy_balance *b, const pb_request *q, struct arena *a, pb_re
 	MESSAGE_NEW_LIST(a, l->peers, SYNC_NODES);
 	out->body_case = STEELYARD__FORWARDER__V1__RESPONSE__BODY_LIST_PEERS;
 	out->list_peers = l;
+	l->group = b->ctl->group;
 	if (!p)
 		return 0;
 	for (uint8_t node = 1; node < SYNC_NODES; node++)

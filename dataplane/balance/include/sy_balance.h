@@ -24,6 +24,7 @@ struct sy_balance;
 
 /* An upgrade request of a client; valid during the call. */
 struct sy_balance_upgrade {
+	bool restart; /* no upgrade: end, and execute the own binary again. No reply follows */
 	const char *binary;      /* NULL: the running one, or its replacement at that path */
 	const char *const *argv; /* NULL: as now; otherwise the arguments after the name */
 	unsigned argc;

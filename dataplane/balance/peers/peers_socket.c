@@ -77,6 +77,20 @@ static int socket_open(struct peers *p, unsigned worker, struct sy_error *err)
 	return 0;
 }
 
+int peers_address_check(const struct sy_addr *addr, struct sy_error *err)
+{
+	char text[SY_ADDR_TEXT];
+	union address own;
+	socklen_t len = address_fill(&own, addr, 0);
+	int fd = socket(own.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	const int failed = fd < 0 || bind(fd, &own.any, len) < 0 ? errno : 0;
+	if (fd >= 0)
+		close(fd);
+	return failed ? sy_fail(err, EINVAL, "peers: %s: %s; it must be an address of this host",
+	                        sy_addr_format(addr, text), strerror(failed))
+	              : 0;
+}
+
 int peers_sockets_open(struct peers *p, struct sy_error *err)
 {
 	int rc = 0;

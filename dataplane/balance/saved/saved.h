@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The configuration in the state directory: `config`, a snapshot, `journal`, the transactions
- * accepted since, and `sets/DIGEST`, the data of sets that both name; and `role`. Control thread
- * only. Without a state directory these functions do nothing.
+ * accepted since, and `sets/DIGEST`, the data of sets that both name; `role` and `group`. Control
+ * thread only. Without a state directory these functions do nothing.
  */
 #ifndef SAVED_H
 #define SAVED_H
@@ -12,6 +12,7 @@
 #include <forwarder.pb-c.h>
 
 #include "balance.h"
+#include "control_plane.h"
 #include "set_data.h"
 
 typedef Steelyard__Forwarder__V1__Request pb_request;
@@ -43,6 +44,26 @@ int saved_check_newer(struct sy_balance *b, const ProtobufCMessage *m, struct sy
 /* Does the error come from the file's content, so that it would recur at the next start? Other
  * errors (memory, lo, nftables) may not recur. */
 bool saved_is_refused(int rc);
+
+/* ---- group_file.c ---------------------------------------------------------------------------- */
+
+/* The group of which a client has made this forwarder a node. */
+struct saved_group {
+	char version[GROUP_VERSION];
+	struct sy_peers_options peers; /* node 0: none */
+	struct sy_slot_key slot_key;
+};
+
+/* Reads and checks a group. It contains secrets: wipe it after use. Fails with -EINVAL. */
+int group_read(const Steelyard__Forwarder__V1__Group *g, struct saved_group *out,
+               struct sy_error *err);
+/* Overwrites the secrets of a message before it is freed. */
+void group_wipe(Steelyard__Forwarder__V1__Group *g);
+/* Loads the group from a state directory. Without directory or file: node 0. */
+int group_file_load(const char *directory, struct saved_group *out, struct sy_error *err);
+/* Saves the group so that it outlives a power loss; node 0 removes the file. 0 or a negative errno.
+ */
+int group_file_save(const char *directory, const Steelyard__Forwarder__V1__Group *g);
 
 /* ---- role_file.c ----------------------------------------------------------------------------- */
 

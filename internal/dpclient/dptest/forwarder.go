@@ -43,6 +43,8 @@ type Forwarder struct {
 	Peers        *pb.PeerList // nil: none are configured
 	BeforePeers  bool         // an earlier version, without roles and peers
 	RoleWaits    bool         // a change of the role waits
+	RefuseGroup  string       // why it refuses groups; "": it accepts them
+	group        *pb.Group    // of which it is a node; nil: none
 	// Answers an upgrade by a result or a refusal; if by neither, the connection ends. nil: refuses all.
 	Upgrade func(*pb.UpgradeRequest) (*pb.UpgradeResult, *pb.Error)
 	Traffic func(key *pb.ServiceKey, server *pb.Server) *pb.Traffic // server nil: the service's

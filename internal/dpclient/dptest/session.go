@@ -75,6 +75,10 @@ func (s *session) answer(request *pb.Request) *pb.Response {
 		if !s.BeforePeers {
 			return s.listPeers()
 		}
+	case *pb.Request_SetGroup:
+		if !s.BeforePeers {
+			return s.setGroup(body.SetGroup.GetGroup())
+		}
 	case *pb.Request_Status:
 		status := proto.CloneOf(s.Status)
 		status.Revision, status.Services = s.revision, uint32(len(s.config.services))
