@@ -49,6 +49,8 @@ const (
 	DesiredFile = "desired.yaml"
 	// The learned URLs of controllers, in the state directory.
 	ControllersFile = "controllers"
+	// The part of a group of forwarders, in the state directory: it has secrets.
+	NodeFile = "node.json"
 	// Groups of the two sockets.
 	DefaultGroup     = "steelyard"
 	DefaultReadGroup = "steelyard-read"
@@ -104,6 +106,7 @@ type Agent struct {
 	metrics    *metricsServer
 	routes     *routes.Manager
 	member     *member.Member // nil: no controllers
+	node       *member.Node   // likewise
 	egress     *egress.Policy
 	requests   inflight.Requests
 }
@@ -159,6 +162,10 @@ func Run(ctx context.Context, options Options) error {
 		a.options = options
 		a.member = &member.Member{Identity: identity, Log: options.Log, Controllers: options.Controllers}
 		a.member.Remember(filepath.Join(options.State, ControllersFile))
+		a.node = &member.Node{Path: filepath.Join(options.State, NodeFile), Dial: a.dial, Log: options.Log}
+		if err := a.node.Open(); err != nil {
+			return err
+		}
 	}
 	a.sets = setfile.New(a.store.SetFiles, options.Log)
 	a.sets.Directory = setfile.Directory(sets)
@@ -228,6 +235,7 @@ func (a *Agent) serve(ctx context.Context, changing, reading net.Listener) {
 		service.Managed = "a controller"
 		a.member.Handler = a.requests.Handler(a.memberHandler(service))
 		running.Go(func() { a.member.Run(ctx) })
+		running.Go(func() { a.node.Run(ctx) })
 	}
 	readers := api.NewReadingHandler(service, func() string {
 		return "this is allowed only to root" + unixsock.Members(a.options.Socket, " and members of the group ") + ": you may only read"
@@ -342,7 +350,7 @@ func (a *Agent) use(config *model.Config) uint64 {
 func (a *Agent) warnings() []string {
 	warnings := slices.Concat(a.metrics.warnings(), a.sampler.Warnings(), a.sets.Warnings(), a.loads.warnings(), a.shares.Warnings(), a.routes.Warnings())
 	if a.member != nil {
-		warnings = append(warnings, a.member.Warnings()...)
+		warnings = slices.Concat(warnings, a.member.Warnings(), a.node.Warnings())
 	} else if !a.options.Watch && a.file.Changed() {
 		warnings = append(warnings, a.options.Config+" has changed since it was loaded: `steelyard diff` shows how, `steelyard apply` loads it")
 	}

@@ -22,7 +22,7 @@ import (
 func (a *Agent) memberHandler(service *api.Server) http.Handler {
 	mux := http.NewServeMux()
 	path, desired := controllerpbconnect.NewMemberServiceHandler(&member.Desired{
-		Path: a.options.Config, Install: service.Apply, Know: a.member.Know, Store: a.store, Settle: service.Settle, Ends: a.removedServices,
+		Path: a.options.Config, Install: service.Apply, Know: a.member.Know, Store: a.store, Settle: service.Settle, Ends: a.removedServices, Node: a.node,
 	}, connect.WithReadMaxBytes(config.MaxFileBytes+1<<20))
 	mux.Handle(path, desired)
 	mux.Handle("/", api.NewHandler(service))

@@ -494,7 +494,11 @@ func TestExamplesInDocsAreValid(t *testing.T) {
 				continue
 			}
 			examples++
-			if _, err := Parse(file, []byte(example)); err != nil {
+			parse := func() error { _, err := Parse(file, []byte(example)); return err }
+			if strings.Contains(example, "\ngroup:") {
+				parse = func() error { _, err := ParseGroup(file, []byte(example)); return err }
+			}
+			if err := parse(); err != nil {
 				t.Errorf("%s:\n%s%v", file, example, err)
 			}
 		}

@@ -26,6 +26,9 @@ type plan struct {
 	previous           cluster.Entry // likewise: the version of own that the forwarder confirmed last, while own is unconfirmed
 	member             cluster.Entry
 	projectEntry       cluster.Entry
+	groupOf            cluster.Entry // of which group the forwarder is a node
+	group              *config.Group // nil: of none
+	groupEntry         cluster.Entry
 	record             project // with the new usage
 	text               []byte  // the project's file; nil: none
 	merged             []byte  // the forwarder's whole file after the change
@@ -68,12 +71,13 @@ type work struct {
 	saved         []*cluster.Large
 	counts        map[*model.Config]usage
 	uses          map[*model.Config]*uses
-	usage         map[string]usage // the project's usage after the order's plans for earlier forwarders; nil: the store's
-	named         bool             // the names in the project's file are checked
-	workflow      bool             // the workflow sent the order; only it may change services of requests
-	operator      bool             // the caller is no admin, and may claim addresses within the project's prefixes only
-	claimed       *claimed         // addresses of other projects; nil: not read yet
-	prune         bool             // the order may remove services that forwarders had before they joined
+	usage         map[string]usage         // the project's usage after the order's plans for earlier forwarders; nil: the store's
+	named         bool                     // the names in the project's file are checked
+	workflow      bool                     // the workflow sent the order; only it may change services of requests
+	operator      bool                     // the caller is no admin, and may claim addresses within the project's prefixes only
+	claimed       *claimed                 // addresses of other projects; nil: not read yet
+	groups        map[string]*config.Group // of forwarders whose group the order changes; nil: of none
+	prune         bool                     // the order may remove services that forwarders had before they joined
 }
 
 // maxParsers bounds the cached parsers. A cached parser decodes only what has changed since its last file.
@@ -124,9 +128,9 @@ func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name
 		return nil, err
 	}
 	defer done()
-	reads := []string{keyProjects + name}
+	reads := []string{keyProjects + name, keyGroups}
 	for _, forwarder := range forwarders {
-		reads = append(reads, keyMembers+forwarder, keyDesired+forwarder, keyConfigs+forwarder+"/", keyPrevious+forwarder+"/"+name)
+		reads = append(reads, keyMembers+forwarder, keyDesired+forwarder, keyConfigs+forwarder+"/", keyPrevious+forwarder+"/"+name, keyGroupOf+forwarder)
 	}
 	now, err := s.store.Snapshot(ctx, reads...)
 	if err != nil {
@@ -151,6 +155,9 @@ func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name
 		p := &plan{
 			forwarder: forwarder, project: name, text: text, projectEntry: entry, record: record, member: now.Get(keyMembers + forwarder),
 			desired: now.Get(keyDesired + forwarder), previous: now.Get(keyPrevious + forwarder + "/" + name),
+		}
+		if err := p.findGroup(w, now); err != nil {
+			return nil, err
 		}
 		p.prune = w.prune
 		p.old = s.isOld(forwarder, p.desired.Revision)
@@ -190,10 +197,33 @@ func (s *Server) compute(ctx context.Context, w *work, forwarders []string, name
 	return plans, nil
 }
 
+// findGroup finds the group of which the forwarder is a node, or will be after the order.
+func (p *plan) findGroup(w *work, now cluster.Snapshot) error {
+	p.groupOf = now.Get(keyGroupOf + p.forwarder)
+	if group, changes := w.groups[p.forwarder]; changes {
+		p.group = group
+		return nil
+	}
+	var of groupOf
+	if p.groupOf.Revision != 0 {
+		if err := decodeRecord(p.groupOf, &of); err != nil {
+			return err
+		}
+	}
+	if of.Group == "" {
+		return nil
+	}
+	p.groupEntry, p.group = now.Get(keyGroups+of.Group), new(config.Group)
+	return decodeRecord(p.groupEntry, p.group)
+}
+
 // merge computes the forwarder's file from the files of all projects.
 func (s *Server) merge(ctx context.Context, w *work, p *plan, others []cluster.Entry, file string) error {
 	p.own = cluster.Entry{Key: keyConfigs + p.forwarder + "/" + p.project}
 	key := p.project
+	if p.group != nil {
+		key += "\x00" + p.forwarder + "\x00" + string(encode(p.group))
+	}
 	for _, entry := range others {
 		if entry.Key == p.own.Key {
 			p.own = entry
@@ -207,7 +237,7 @@ func (s *Server) merge(ctx context.Context, w *work, p *plan, others []cluster.E
 	known, found := w.merged[key]
 	if !found {
 		var err error
-		if known, err = s.union(ctx, p, others); err != nil {
+		if known, err = s.union(ctx, p, others, file); err != nil {
 			return err
 		}
 		if w.merged == nil {
@@ -224,8 +254,8 @@ func (s *Server) merge(ctx context.Context, w *work, p *plan, others []cluster.E
 	return err
 }
 
-// union merges the files of all projects.
-func (s *Server) union(ctx context.Context, p *plan, others []cluster.Entry) ([]byte, error) {
+// union merges the files of all projects, and adds the addresses of the forwarder's group. file: the name of the file of the default project.
+func (s *Server) union(ctx context.Context, p *plan, others []cluster.Entry, file string) ([]byte, error) {
 	base := []byte("version: 1\nservices: []\n")
 	var parts []config.Part
 	take := func(name string, text []byte) {
@@ -247,6 +277,12 @@ func (s *Server) union(ctx context.Context, p *plan, others []cluster.Entry) ([]
 	}
 	if p.text != nil {
 		take(p.project, p.text)
+	}
+	if p.group != nil {
+		var err error
+		if base, err = p.group.Extend(file, base, p.forwarder); err != nil {
+			return nil, invalid(err)
+		}
 	}
 	slices.SortFunc(parts, func(a, b config.Part) int { return strings.Compare(a.Name, b.Name) })
 	merged, err := config.Merge(base, parts)
@@ -280,7 +316,14 @@ func (p *plan) rejectDottedNames(w *work, file string) error {
 	if p.project != defaultProject || p.text == nil || w.named {
 		return nil
 	}
-	parsed, err := w.parse(w.projectParser, file, p.text)
+	text := p.text
+	if p.group != nil { // without its addresses the file is incomplete
+		var err error
+		if text, err = p.group.Extend(file, text, p.forwarder); err != nil {
+			return invalid(err)
+		}
+	}
+	parsed, err := w.parse(w.projectParser, file, text)
 	if err != nil {
 		return err
 	}
@@ -399,9 +442,12 @@ func (p *plan) count(w *work) error {
 func (p *plan) txn() *cluster.Txn { return txnOf([]*plan{p}) }
 
 // txnOf returns the transaction of several plans of one computation. It keeps the confirmed version of each file until the forwarder confirms the new one.
-func txnOf(plans []*plan) *cluster.Txn {
+func txnOf(plans []*plan) *cluster.Txn { return addPlans(new(cluster.Txn), plans) }
+
+// addPlans adds the same to a transaction.
+func addPlans(txn *cluster.Txn, plans []*plan) *cluster.Txn {
 	last := plans[len(plans)-1]
-	txn := new(cluster.Txn).Unchanged(last.projectEntry)
+	txn.Unchanged(last.projectEntry)
 	if record := encode(last.record); last.projectEntry.Revision == 0 || !bytes.Equal(record, last.projectEntry.Value) { // an unchanged record is not written, so orders for other forwarders do not conflict
 		txn.Put(keyProjects+last.project, record, 0)
 	}
@@ -410,6 +456,10 @@ func txnOf(plans []*plan) *cluster.Txn {
 		txn.Unchanged(p.member).Unchanged(p.own).Unchanged(p.desired).Unchanged(p.previous).
 			PutLarge(p.own.Key, p.textRef).PutLarge(keyDesired+p.forwarder, p.mergedRef).
 			Delete(keyRefusals + p.forwarder + "/" + p.project)
+		if p.groupEntry.Revision != 0 {
+			txn.Unchanged(p.groupEntry)
+		}
+		txn.Unchanged(p.groupOf)
 		if p.prune {
 			txn.Put(keyPrune+p.forwarder, []byte("1"), 0)
 		}

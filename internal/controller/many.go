@@ -19,8 +19,8 @@ import (
 	"connectrpc.com/connect"
 )
 
-// maxTogether bounds the forwarders of one transaction: each needs up to nine of its 128 operations.
-const maxTogether = 12
+// maxTogether bounds the forwarders of one transaction: each needs up to eleven of its 128 operations.
+const maxTogether = 10
 
 // applyToMany makes one file a project's configuration of several forwarders. It computes and checks the change for all of them before it writes
 // anything. Then each forwarder is independent: if one refuses, it keeps its configuration, and the others do not wait for it.
@@ -60,6 +60,12 @@ func (s *Server) named(ctx context.Context, names string) ([]string, error) {
 		}
 		return all, nil
 	}
+	if group, ok := strings.CutPrefix(names, GroupHeader); ok {
+		if err := pki.CheckName("group", group); err != nil {
+			return nil, err
+		}
+		return s.nodesOf(ctx, group)
+	}
 	for name := range strings.SplitSeq(names, ",") {
 		name = strings.TrimSpace(name)
 		if err := pki.CheckName("forwarder", name); err != nil {
@@ -81,6 +87,9 @@ func (s *Server) applyAll(ctx context.Context, caller principal, forwarders []st
 	}
 	if request.GetForce() { // they would take one address from each other
 		return nil, invalid(errors.New("--force claims addresses at one forwarder only: name one by --forwarder"))
+	}
+	if err := s.checkWhole(ctx, forwarders); err != nil {
+		return nil, err
 	}
 	w := s.newWorkOf(caller, project)
 	w.prune = request.GetPrune()

@@ -192,6 +192,15 @@ func (s *Server) writeLoad(ctx context.Context, m *meter) {
 		return
 	}
 	txn := new(cluster.Txn).At(keyOwners+m.session.forwarder, m.session.fence).Put(keyLoads+m.session.forwarder, encode(m.load), 0)
+	if down := m.load.Down; down == "" && (m.written.Down != "" || m.wrote.IsZero()) {
+		if txn.Delete(keyLost + m.session.forwarder); m.written.Down != "" {
+			s.record(txn, "controller/"+s.id, eventBack, m.session.forwarder, "", "its agent reaches it again")
+		}
+	}
+	if down := m.load.Down; down != "" && down != m.written.Down {
+		txn.Put(keyLost+m.session.forwarder, []byte(shortened(down)), 0)
+		s.record(txn, "controller/"+s.id, eventLost, m.session.forwarder, "", "its agent does not reach it: "+down)
+	}
 	if _, err := s.store.Commit(ctx, txn); err != nil {
 		return // another controller owns it, or etcd is unreachable: the next reading tries again
 	}

@@ -14,7 +14,8 @@ import (
 // The mirror is a cache of the small keys, updated by one watch, so that a change costs no reads, however many forwarders and callers wait for it.
 // It lags behind etcd by the events that the watch has not delivered yet. Its users compare revisions in a transaction, or know a revision that the
 // mirror must have reached: a session waits for its fence, so that what it sends is no older than the agent's connection.
-var mirrored = []string{keyOwners, keyControllers, keyDesired, keyConfigs, keyPrevious, keyRefusals, keyStatus, keyTrust, keyDrains, keyMoving, keyJudged, keyForgotten}
+var mirrored = []string{keyOwners, keyControllers, keyDesired, keyConfigs, keyPrevious, keyRefusals, keyStatus, keyTrust, keyDrains, keyMoving, keyJudged, keyForgotten,
+	keyGroups, keyGroupKeys, keyGroupOf}
 
 // follow applies changes of the store to the mirror: it wakes and ends sessions.
 func (s *Server) follow(ctx context.Context) {
@@ -51,6 +52,7 @@ func (s *Server) catchUp(now cluster.Snapshot) {
 	for name, one := range s.sessions {
 		s.checkOwner(name, one)
 		one.poke() // wakes its drains, too
+		one.node.poke()
 	}
 	s.endWatches("", 0)
 }
@@ -84,6 +86,7 @@ func (s *Server) act(event cluster.Event) {
 		if one := s.sessions[name]; one != nil {
 			s.checkOwner(name, one)
 			one.poke() // the session waits until the mirror reaches its fence
+			one.node.poke()
 		}
 	}
 	if strings.HasPrefix(event.Key, keyRequests) {
@@ -95,6 +98,9 @@ func (s *Server) act(event cluster.Event) {
 		}
 	}
 	s.seeDrain(event)
+	if slices.ContainsFunc([]string{keyGroups, keyGroupKeys, keyGroupOf}, func(begin string) bool { return strings.HasPrefix(event.Key, begin) }) {
+		s.wakeNodes()
+	}
 	for _, begin := range []string{keyAuthority, keyTrust, keyMembers, keyControllers} {
 		if strings.HasPrefix(event.Key, begin) {
 			s.wakeAuthority()

@@ -32,6 +32,7 @@ type picture struct {
 	away     map[string]time.Time // since when a forwarder does not serve
 	projects map[string]project
 	refused  map[string]refusal // by FORWARDER/PROJECT
+	groups   map[string]groupOf // by forwarder
 }
 
 // request is a record with its decoded contents.
@@ -67,7 +68,8 @@ func (r *request) copy() *nfv.Record {
 // loadPicture reads a picture, and the revision from which its changes must be watched.
 func (s *Server) loadPicture(ctx context.Context) (*picture, int64, error) {
 	p := &picture{requests: map[string]*request{}, members: map[string]member{}, owners: map[string]string{}, status: map[string]status{},
-		loads: map[string]measured{}, loadSeen: map[string]time.Time{}, away: map[string]time.Time{}, projects: map[string]project{}, refused: map[string]refusal{}}
+		loads: map[string]measured{}, loadSeen: map[string]time.Time{}, away: map[string]time.Time{}, projects: map[string]project{}, refused: map[string]refusal{},
+		groups: map[string]groupOf{}}
 	now, first := time.Now(), int64(0)
 	for _, kind := range seenKinds {
 		entries, revision, err := s.store.List(ctx, kind)
@@ -130,6 +132,8 @@ func (p *picture) note(event cluster.Event, now time.Time) {
 		p.loadSeen[name] = now
 	case keyProjects:
 		keep(p.projects, name, event)
+	case keyGroupOf:
+		keep(p.groups, name, event)
 	}
 }
 
@@ -273,6 +277,8 @@ func (p *picture) refusals(name string, to map[string]string) {
 	for forwarder := range p.members {
 		now, known := p.status[forwarder]
 		switch {
+		case p.groups[forwarder].Group != "": // the other nodes would lack the service
+			to[forwarder] = "it is a node of the group " + p.groups[forwarder].Group
 		case !known: // without local addresses it cannot serve
 			to[forwarder] = "no configuration of its own was applied to it yet"
 		case len(allowed) > 0 && !slices.Contains(allowed, forwarder):

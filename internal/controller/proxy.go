@@ -66,11 +66,14 @@ func (s *Server) target(ctx context.Context, header http.Header) (forwarder, pro
 
 // ApplyConfig implements the service.
 func (a *agentService) ApplyConfig(ctx context.Context, request *connect.Request[agentpb.ApplyConfigRequest]) (*connect.Response[agentpb.ApplyConfigResponse], error) {
-	if names := request.Header().Get(ForwarderHeader); strings.Contains(names, ",") || names == AllForwarders {
+	if names := request.Header().Get(ForwarderHeader); strings.Contains(names, ",") || names == AllForwarders || strings.HasPrefix(names, GroupHeader) {
 		return a.applyToMany(ctx, names, request)
 	}
 	forwarder, project, err := a.server.target(ctx, request.Header())
 	if err != nil {
+		return nil, err
+	}
+	if err := a.server.checkWhole(ctx, []string{forwarder}); err != nil {
 		return nil, err
 	}
 	response, err := a.server.ApplyConfig(ctx, from(ctx), forwarder, project, request.Msg)

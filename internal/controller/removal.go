@@ -19,6 +19,9 @@ func (s *Server) RemoveMember(ctx context.Context, request *connect.Request[pb.R
 	if !caller.admin() {
 		return nil, denied("only an admin removes members, and %s is none", caller)
 	}
+	if err := s.errInGroup(ctx, name); err != nil {
+		return nil, err
+	}
 	err := s.voidTokens(ctx, name)
 	if err != nil {
 		return nil, err

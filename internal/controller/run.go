@@ -54,6 +54,7 @@ type Options struct {
 	MeasureEvery  time.Duration // interval of readings of forwarders' load; default 5 s
 	WorkflowTick  time.Duration // interval of checks of time limits; default 1 s
 	SpareSettle   time.Duration // how long spare capacity for the loss of a forwarder must be missing, or be restored, before an event reports it; default 30 s
+	SecretLife    time.Duration // how long the former secret of a group is accepted; default 2 min
 	MaintainEvery time.Duration // interval of checks of the certificate's age, and of removal of old records; default 1 min
 }
 
@@ -88,6 +89,7 @@ type Server struct {
 	measureEvery time.Duration
 	workflowTick time.Duration
 	spareSettle  time.Duration
+	secretLife   time.Duration
 	houseEvery   time.Duration
 
 	inFlight *inFlight
@@ -111,6 +113,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	s.placing, s.measureEvery, s.workflowTick = o.Placement, cmp.Or(o.MeasureEvery, 5*time.Second), cmp.Or(o.WorkflowTick, time.Second)
 	s.spareSettle, s.houseEvery = cmp.Or(o.SpareSettle, 30*time.Second), cmp.Or(o.MaintainEvery, housekeeping)
+	s.secretLife = cmp.Or(o.SecretLife, secretLife)
 	s.changed = sync.NewCond(&s.mu)
 	random := make([]byte, 6)
 	if _, err := rand.Read(random); err != nil {
@@ -140,6 +143,7 @@ func Run(ctx context.Context, o Options) error {
 	running.Go(func() { s.runAuthority(ctx) })
 	running.Go(func() { s.measure(ctx) })
 	running.Go(func() { s.runWorkflow(ctx) })
+	running.Go(func() { s.runRotations(ctx) })
 	running.Go(func() { s.answer(ctx, s.localServer(), func(h *http.Server) error { return h.Serve(local) }) })
 	s.log.Info("controller is ready", "url", s.url, "id", s.id, "socket", o.Socket)
 	s.answer(ctx, s.remoteServer(), func(h *http.Server) error { return h.ServeTLS(newGuests(o.Listen), "", "") })

@@ -329,7 +329,11 @@ func (s *Server) ListAudit(ctx context.Context, request *connect.Request[pb.List
 	if limit == 0 {
 		limit = 100
 	}
-	entries, err := s.store.Last(ctx, keyAudit, min(limit, 1000))
+	read := min(limit, 1000)
+	if request.Msg.GetEvents() {
+		read = maxAudit
+	}
+	entries, err := s.store.Last(ctx, keyAudit, read)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -338,6 +342,9 @@ func (s *Server) ListAudit(ctx context.Context, request *connect.Request[pb.List
 		var a audit
 		if err := decodeRecord(entry, &a); err != nil {
 			return nil, err
+		}
+		if request.Msg.GetEvents() && !slices.Contains(eventKinds, a.What) || int64(len(response.Records)) >= min(limit, 1000) {
+			continue
 		}
 		response.Records = append(response.Records, &pb.AuditRecord{
 			AtUnixMs: uint64(a.At), Who: a.Who, What: a.What, Forwarder: a.Forwarder, Project: a.Project, Detail: a.Detail, Revision: entry.Revision,

@@ -36,6 +36,7 @@ type session struct {
 	wake      chan struct{} // desired/FORWARDER has changed
 	noted     *status       // the status that this session wrote last
 	drains    drainSession
+	node      nodeSession
 }
 
 // tunnelConn signals the end of a connection.
@@ -67,7 +68,7 @@ const (
 // newSession makes the client's side of a connection.
 func newSession(forwarder string, conn net.Conn) *session {
 	s := &session{forwarder: forwarder, conn: &tunnelConn{Conn: stall.NewConn(conn, silence), done: make(chan struct{})}, wake: make(chan struct{}, 1),
-		drains: drainSession{wake: make(chan struct{}, 1)}}
+		drains: drainSession{wake: make(chan struct{}, 1)}, node: nodeSession{wake: make(chan struct{}, 1)}}
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true) // TLS is below
 	once := make(chan net.Conn, 1)
@@ -133,6 +134,7 @@ func (s *Server) accept(_ *http.Server, conn *tls.Conn, _ http.Handler) {
 	stop := context.AfterFunc(ctx, func() { one.conn.Close() })
 	defer stop()
 	go s.serve(ctx, one)
+	go s.serveNode(ctx, one)
 	<-one.conn.done
 	cancel()
 	s.log.Info("forwarder is disconnected", "forwarder", one.forwarder)

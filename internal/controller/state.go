@@ -44,6 +44,12 @@ const (
 	keyForgotten   = "drains-forgotten/"   // FORWARDER, AllForwarders: written whenever orders are removed
 	keyAudit       = "audit/"
 	keyClaims      = "claims" // written by each change that claims addresses
+	keyGroups      = "groups/"
+	keyGroupKeys   = "group-keys/" // NAME: slot key and secrets
+	keyGroupOf     = "group-of/"   // FORWARDER: of which group it is a node; stays when it leaves
+	keyNodes       = "nodes/"      // FORWARDER: its status as a node
+	keyTakeovers   = "takeovers/"  // GROUP/FORWARDER: who serves the sessions of a node that is gone
+	keyLost        = "lost/"       // FORWARDER: why its agent does not reach it
 )
 
 // LargeKeys are the prefixes of the keys whose values are configurations.

@@ -223,6 +223,23 @@ func describe(event cluster.Event) *pb.WatchResponse {
 		}
 	case keyRequests:
 		message.Forwarder, message.What, message.Detail = describeRequest(event)
+	case keyGroups:
+		if message.Forwarder, message.What, message.Detail = "", "group", name; event.Deleted {
+			message.Detail += ": removed"
+		}
+	case keyTakeovers:
+		var now takeover
+		_, message.Forwarder, _ = strings.Cut(name, "/")
+		if message.What = eventReturn; !event.Deleted {
+			if json.Unmarshal(event.Value, &now) != nil {
+				return nil
+			}
+			message.What, message.Detail = eventTakeover, now.Detail
+		}
+	case keyLost:
+		if message.What = eventBack; !event.Deleted {
+			message.What, message.Detail = eventLost, string(event.Value)
+		}
 	case keySpare + "/":
 		if message.What = "spare-missing"; event.Deleted {
 			message.What = "spare"

@@ -30,7 +30,7 @@ const (
 )
 
 // seenKinds are the keys of the leader's picture.
-var seenKinds = []string{keyRequests, keyMembers, keyOwners, keyStatus, keyRefusals, keyLoads, keyProjects}
+var seenKinds = []string{keyRequests, keyMembers, keyOwners, keyStatus, keyRefusals, keyLoads, keyProjects, keyGroupOf}
 
 // leader is the controller that works on requests. Only one goroutine uses it, except for inbox.
 type leader struct {

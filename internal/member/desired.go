@@ -39,6 +39,7 @@ type Desired struct {
 	Settle  func(context.Context) (warning string) // waits until the forwarder matches the store
 	// Ends returns the forwarder's services that a configuration lacks; nil: no check.
 	Ends func(ctx context.Context, yaml []byte) ([]string, error)
+	Node *Node // this agent's part of a group
 
 	mu sync.Mutex
 }

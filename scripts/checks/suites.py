@@ -101,7 +101,11 @@ def test_asan():
 
 
 FUZZ_S = 3  # per target; `make soak` runs each for ten minutes
-GO_FUZZ = {"FuzzParse": "./internal/config", "FuzzReadFrame": "./internal/dpclient"}
+GO_FUZZ = {
+    "FuzzParse": "./internal/config",
+    "FuzzGroup": "./internal/config",
+    "FuzzReadFrame": "./internal/dpclient",
+}
 
 
 def fuzz_one(build, target, seconds):
