@@ -127,7 +127,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.project, "project", "", "`name` of the project for apply and diff, at a controller (default `default`)")
 	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "maximum time to wait for an answer")
 	root.PersistentPreRun = func(c *cobra.Command, _ []string) { a.socketGiven = root.PersistentFlags().Changed("socket") }
-	root.AddCommand(a.controllerCommand(), a.contextCommand(), a.tokenCommand(), a.memberCommand(), a.authorityCommand(), a.projectCommand(), a.nfvCommand(), a.watchCommand(),
+	root.AddCommand(a.controllerCommand(), a.contextCommand(), a.tokenCommand(), a.memberCommand(), a.authorityCommand(), a.projectCommand(), a.groupsCommand(), a.nfvCommand(), a.watchCommand(),
 		a.agentCommand(), a.checkCommand(), a.diffCommand(), a.applyCommand(), a.getCommand(), a.healthCommand(),
 		a.describeCommand(), a.drainCommand(), a.undrainCommand(), a.killCommand(), a.statsCommand(), a.roleCommand(), a.upgradeCommand(), a.releaseCommand(), a.cleanupCommand(), a.runCommand(), a.stackCommand(), a.hookCommand(), a.versionCommand(),
 		a.docsCommand())

@@ -19,6 +19,7 @@ import (
 	"steelyard/internal/agent"
 	"steelyard/internal/config"
 	"steelyard/internal/confine"
+	"steelyard/internal/controller"
 	"steelyard/internal/dpclient"
 	"steelyard/internal/egress"
 	pb "steelyard/internal/gen/agentpb"
@@ -365,6 +366,7 @@ func (a *app) reportApplied(response *pb.ApplyConfigResponse) {
 
 func (a *app) applyCommand() *cobra.Command {
 	var prune, force bool
+	var group string
 	command := &cobra.Command{
 		Use: "apply [FILE]", Short: "Install FILE as the agent's file, or reload that, and wait for the forwarder",
 		Args: args(0, 1),
@@ -377,6 +379,12 @@ func (a *app) applyCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			request := &pb.ApplyConfigRequest{Prune: prune, Force: force}
 			var err error
+			if group != "" {
+				if a.forwarder != "" {
+					return errGroupAndForwarder
+				}
+				a.forwarder = controller.GroupHeader + group
+			}
 			if len(args) > 0 {
 				if request.Yaml, err = a.readFile(args[0]); err != nil {
 					return err
@@ -404,6 +412,7 @@ func (a *app) applyCommand() *cobra.Command {
 			return nil
 		},
 	}
+	command.Flags().StringVar(&group, "group", "", "`name` of a controller's group: FILE is for all of its nodes")
 	command.Flags().BoolVar(&prune, "prune", false, "at a controller: also remove services that the forwarder had before it joined, and that FILE lacks")
 	command.Flags().BoolVar(&force, "force", false, "claim addresses of other hosts at once (through a controller: those of FILE, at one forwarder)")
 	return command

@@ -300,7 +300,7 @@ func (a *app) watchCommand() *cobra.Command {
 		Use: "watch", Short: "Show events of a controller's forwarders, as they happen", Args: args(0, 0),
 		Long: "Prints one line, or with -o json one object, for each event: joined, removed, desired (a new configuration), status (the result at an agent), taken-back (the rollback of a change that the forwarder refused), drain, kill and end drain (orders, with the server), owner " +
 			"and owner-gone (the controller that serves the forwarder), request (a step of a request of `steelyard nfv`), spare-missing and spare (whether the others " +
-			"could replace a lost forwarder). Each event has a revision; --after resumes after one.",
+			"could replace a lost forwarder), lost and back (whether the agent reaches its forwarder), group (a change of a group), takeover and return (another node serves a node's sessions; the node is back). Each event has a revision; --after resumes after one.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			stream, err := a.controllers().Watch(c.Context(), connect.NewRequest(&pb.WatchRequest{AfterRevision: after}))
 			if err != nil {
@@ -438,15 +438,20 @@ type auditView struct {
 	Revision  int64  `json:"revision"`
 }
 
-func (a *app) getAudit(ctx context.Context, limit uint32) error {
-	response, err := ask(ctx, a, a.controllers().ListAudit, &pb.ListAuditRequest{Limit: limit})
-	if err != nil {
-		return err
-	}
+func (a *app) readRecords(ctx context.Context, request *pb.ListAuditRequest) ([]auditView, error) {
+	response, err := ask(ctx, a, a.controllers().ListAudit, request)
 	views := []auditView{}
 	for _, r := range response.GetRecords() {
 		at := time.UnixMilli(int64(r.GetAtUnixMs())).UTC().Format(time.RFC3339)
 		views = append(views, auditView{at, r.GetWho(), r.GetWhat(), r.GetForwarder(), r.GetProject(), r.GetDetail(), r.GetRevision()})
+	}
+	return views, err
+}
+
+func (a *app) getAudit(ctx context.Context, limit uint32) error {
+	views, err := a.readRecords(ctx, &pb.ListAuditRequest{Limit: limit})
+	if err != nil {
+		return err
 	}
 	return a.show(views, func() {
 		t := &table{columns: []column{left("AT"), left("WHO"), left("WHAT"), left("FORWARDER"), left("PROJECT"), right("REVISION"), left("DETAIL")}}

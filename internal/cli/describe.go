@@ -156,7 +156,7 @@ func (a *app) describeCommand() *cobra.Command {
 	}
 	a.outputFlag(service)
 	a.outputFlag(server)
-	describe.AddCommand(service, server, a.describeRequestCommand(), a.describeLimitCommand(), a.describePeerCommand(), a.describeShapingCommand())
+	describe.AddCommand(service, server, a.describeGroupCommand(), a.describeRequestCommand(), a.describeLimitCommand(), a.describePeerCommand(), a.describeShapingCommand())
 	return describe
 }
 

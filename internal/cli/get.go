@@ -83,6 +83,13 @@ func (a *app) getCommand() *cobra.Command {
 	requests := add(&cobra.Command{Use: "requests", Aliases: []string{"request"}, Short: "Show requests to a controller (`steelyard nfv`), and their states"},
 		func(ctx context.Context) error { return a.getRequests(ctx, removed) })
 	requests.Flags().BoolVar(&removed, "removed", false, "also show requests that were removed in the last day")
+	add(&cobra.Command{Use: "groups", Aliases: []string{"group"}, Short: "Show the groups of a controller's forwarders that keep each other's sessions"}, a.getGroups)
+	var happened uint32
+	events := add(&cobra.Command{Use: "events", Short: "Show what happened to a controller's forwarders by itself, newest first",
+		Long: "WHAT: lost and back (an agent does not reach its forwarder, and reaches it again), takeover (another node serves a node's sessions), return (that node is back), rotation (a step of the replacement of a group's secret). " +
+			"`steelyard watch` shows them as they happen, `get audit` also what users did."},
+		func(ctx context.Context) error { return a.getEvents(ctx, happened) })
+	events.Flags().Uint32Var(&happened, "limit", 100, "maximum number, up to 1000")
 	add(&cobra.Command{Use: "projects", Short: "Show the projects of a controller, and their quotas"}, a.getProjects)
 	var records uint32
 	audit := add(&cobra.Command{Use: "audit", Short: "Show the audit records of a controller, newest first"},

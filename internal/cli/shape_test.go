@@ -20,7 +20,7 @@ import (
 var pictures = []string{"status", "placement"}
 
 // controllers' lists are tried at a controller, all others at an agent.
-var atController = []string{"forwarders", "requests", "projects", "audit", "placement"}
+var atController = []string{"forwarders", "groups", "events", "requests", "projects", "audit", "placement"}
 
 // Every list is an array in JSON, also an empty one, and everything else an object.
 func TestListsAreArrays(t *testing.T) {
