@@ -20,10 +20,10 @@ PORT, MEMBERS_PORT = 7443, 7444
 class Controllers:
     """One controller, or at least three whose etcds form a cluster: c1, c2, … on the front network.
 
-    freeze(), cut() and lose_clock() isolate one from the others until heal(). clocked: each has its
-    own clock (tests/lab/clocks.py)."""
+    net: of their addresses. freeze(), cut() and lose_clock() isolate one from the others until
+    heal(). clocked: each has its own clock (tests/lab/clocks.py)."""
 
-    def __init__(self, lab, count=1, clocked=False):
+    def __init__(self, lab, count=1, clocked=False, net=FRONT):
         self.lab, self.dir = lab, lab.dir / "controllers"
         self.binary = clocks.steelyard() if clocked else STEELYARD
         self.dir.mkdir()
@@ -32,7 +32,7 @@ class Controllers:
         self.clocks = clocks.Clocks(self.dir) if clocked else None
         for number, name in enumerate(self.names, 20):
             host = lab.network.add_host(name)
-            lab.network.plug(host, "eth0", "front", FRONT, number)
+            lab.network.plug(host, "eth0", "front", net, number)
             # Reuses the MAC addresses of earlier controllers: neighbour tables may still hold them.
             host.ns.ip(f"link set eth0 address 02:00:00:00:74:{number}")
         self.key = self.dir / "key"
