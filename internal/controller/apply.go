@@ -217,6 +217,13 @@ func (p *plan) findGroup(w *work, now cluster.Snapshot) error {
 	return decodeRecord(p.groupEntry, p.group)
 }
 
+// guardGroup has a transaction fail if the forwarder's group has changed since it was read.
+func (p *plan) guardGroup(txn *cluster.Txn) {
+	if txn.Unchanged(p.groupOf); p.groupEntry.Revision != 0 {
+		txn.Unchanged(p.groupEntry)
+	}
+}
+
 // merge computes the forwarder's file from the files of all projects.
 func (s *Server) merge(ctx context.Context, w *work, p *plan, others []cluster.Entry, file string) error {
 	p.own = cluster.Entry{Key: keyConfigs + p.forwarder + "/" + p.project}
@@ -456,10 +463,7 @@ func addPlans(txn *cluster.Txn, plans []*plan) *cluster.Txn {
 		txn.Unchanged(p.member).Unchanged(p.own).Unchanged(p.desired).Unchanged(p.previous).
 			PutLarge(p.own.Key, p.textRef).PutLarge(keyDesired+p.forwarder, p.mergedRef).
 			Delete(keyRefusals + p.forwarder + "/" + p.project)
-		if p.groupEntry.Revision != 0 {
-			txn.Unchanged(p.groupEntry)
-		}
-		txn.Unchanged(p.groupOf)
+		p.guardGroup(txn)
 		if p.prune {
 			txn.Put(keyPrune+p.forwarder, []byte("1"), 0)
 		}

@@ -227,6 +227,29 @@ func TestNodeThatRefuses(t *testing.T) {
 	l.until("the reason is known", func() bool { return strings.Contains(l.group().GetProblem(), "it must be an address of this host") })
 }
 
+// A file that one node refuses is rolled back there, with the group's addresses.
+func TestFileThatANodeRefuses(t *testing.T) {
+	l, f1, f2 := pairOfForwarders(t, 1)
+	c := l.controllers[0]
+	l.mustSetGroup(pairFile)
+	if _, err := apply(t.Context(), c.admin, "group/edge", "", shared()); err != nil {
+		t.Fatal(err)
+	}
+	f2.Refuse(&forwarderpb.Error{Code: forwarderpb.Code_CODE_INVALID, Text: "no"})
+	_, err := apply(t.Context(), c.admin, "group/edge", "", strings.Replace(shared(), "weight: 20", "weight: 30", 1))
+	if err == nil || !strings.Contains(err.Error(), "f2 refuses this: ") || !strings.Contains(err.Error(), "(1 of 2 forwarders have it)") {
+		t.Error(err)
+	}
+	f2.Refuse(nil)
+	l.until("f2 has its former file", func() bool {
+		data, _ := os.ReadFile(filepath.Join(f2.options.State, agent.DesiredFile))
+		return strings.Contains(string(data), "weight: 20") && strings.Contains(string(data), "10.1.0.200")
+	})
+	if _, err := apply(t.Context(), c.admin, "group/edge", "", shared()); err != nil || f1.Server(vip, server).GetWeight() != 20 {
+		t.Error(err)
+	}
+}
+
 func TestSecretRotates(t *testing.T) {
 	l := newLab(t, 0)
 	l.tune = func(o *Options) { o.SecretLife, o.WorkflowTick = time.Millisecond, 10*time.Millisecond }

@@ -72,12 +72,20 @@ func (s *Server) rollBack(ctx context.Context, one *session, refused int64, reas
 			return nil, err
 		}
 		work, rollback := s.newWork(name), &plan{forwarder: one.forwarder, project: name}
+		now, err := s.store.Snapshot(ctx, keyGroupOf+one.forwarder, keyGroups)
+		if err == nil {
+			err = rollback.findGroup(work, now)
+		}
+		if err != nil {
+			return nil, err
+		}
 		before, err := s.store.Load(ctx, previous.Value)
 		if err != nil {
 			return nil, err
 		}
 		rollback.text = before.Text
 		txn := new(cluster.Txn).At(keyOwners+one.forwarder, one.fence).Unchanged(desired).Unchanged(undone).Unchanged(previous).Delete(previous.Key)
+		rollback.guardGroup(txn)
 		if rollback.text == nil {
 			txn.Delete(undone.Key)
 		} else {
@@ -99,12 +107,12 @@ func (s *Server) rollBack(ctx context.Context, one *session, refused int64, reas
 		if entry.Revision != 0 {
 			txn.Unchanged(entry).Put(entry.Key, encode(record.with(one.forwarder, used)), 0)
 		}
-		now, _, err := read[status](ctx, s.store, keyStatus+one.forwarder)
+		state, _, err := read[status](ctx, s.store, keyStatus+one.forwarder)
 		if err != nil {
 			return nil, err
 		}
 		// The refusal covers all changes since the last confirmed one. `previous` may be newer than that one, because confirm() rewrites it; so take the minimum.
-		since := min(previous.Revision, now.Confirmed+1, undone.Revision)
+		since := min(previous.Revision, state.Confirmed+1, undone.Revision)
 		txn.Put(keyRefusals+one.forwarder+"/"+name, encode(refusal{since, undone.Revision, reason}), 0)
 		return s.record(txn, "controller/"+s.id, "roll back", one.forwarder, name, "the forwarder refuses it: "+reason), nil
 	})
