@@ -7,12 +7,14 @@
 //
 //	route.sh set 10.9.0.80/32 10.1.0.200 f1       (the next hop may be empty: neighbours reach the VIP itself)
 //	route.sh remove 10.9.0.80/32 10.1.0.200 f1
+//	(at a group of forwarders several next hops, separated by commas)
 //	create.sh                                     (starts a forwarder, joins its agent, applies its own file)
 //
 // It keeps nothing: when it dies, it begins with all requests as they are. So both programs must bear repetition.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -22,6 +24,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -112,8 +115,9 @@ func (m *manager) act(ctx context.Context, s *pb.Status) error {
 	if route.GetWithdraw() {
 		verb = "remove"
 	}
-	slog.Info("route", "request", id, "what", verb, "destination", route.GetDestination(), "via", route.GetNextHop(), "generation", route.GetGeneration())
-	if err := m.route(verb, route.GetDestination(), route.GetNextHop(), route.GetForwarder()); err != nil {
+	via := cmp.Or(strings.Join(route.GetNextHops(), ","), route.GetNextHop()) // several at a group of forwarders
+	slog.Info("route", "request", id, "what", verb, "destination", route.GetDestination(), "via", via, "generation", route.GetGeneration())
+	if err := m.route(verb, route.GetDestination(), via, route.GetForwarder()); err != nil {
 		slog.Error("the route is not set", "request", id, "error", err)
 		return err // begun anew: the controller still waits for it
 	}

@@ -52,6 +52,7 @@ func TestManager(t *testing.T) {
 		event("a", pb.State_STATE_NEEDS_FORWARDER, nil),
 		event("b", pb.State_STATE_NEEDS_FORWARDER, nil),
 		event("a", pb.State_STATE_ROUTING, &pb.Route{Generation: 3, Destination: "10.9.0.80/32", NextHop: "10.1.0.200", Forwarder: "f1"}),
+		event("d", pb.State_STATE_ROUTING, &pb.Route{Generation: 1, Destination: "10.9.0.83/32", NextHop: "10.9.0.1", NextHops: []string{"10.9.0.1", "10.9.0.2"}, Forwarder: "group/edge"}),
 		event("b", pb.State_STATE_SERVING, &pb.Route{Generation: 1, Destination: "10.9.0.81/32", Confirmed: true}),
 		event("c", pb.State_STATE_WITHDRAWING, &pb.Route{Generation: 2, Destination: "10.9.0.82/32", Forwarder: "f2", Withdraw: true}),
 	}}
@@ -67,13 +68,13 @@ func TestManager(t *testing.T) {
 	if err := m.follow(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"set 10.9.0.80/32 10.1.0.200 f1", "remove 10.9.0.82/32  f2"}; !slices.Equal(routes, want) {
+	if want := []string{"set 10.9.0.80/32 10.1.0.200 f1", "set 10.9.0.83/32 10.9.0.1,10.9.0.2 group/edge", "remove 10.9.0.82/32  f2"}; !slices.Equal(routes, want) {
 		t.Errorf("%q", routes)
 	}
 	if created != 1 {
 		t.Errorf("%d forwarders for two needs at once", created)
 	}
-	for _, want := range []uint64{3, 2} {
+	for _, want := range []uint64{3, 1, 2} {
 		if got := <-c.confirmed; got.GetGeneration() != want {
 			t.Errorf("%v", got)
 		}

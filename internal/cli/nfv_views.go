@@ -51,12 +51,13 @@ type virtualView struct {
 }
 
 type routeView struct {
-	Generation  uint64 `json:"generation"`
-	Destination string `json:"destination"`
-	NextHop     string `json:"next_hop"`
-	Forwarder   string `json:"forwarder"`
-	Withdraw    bool   `json:"withdraw"`
-	Confirmed   bool   `json:"confirmed"`
+	Generation  uint64   `json:"generation"`
+	Destination string   `json:"destination"`
+	NextHop     string   `json:"next_hop"`
+	Forwarder   string   `json:"forwarder"`
+	Withdraw    bool     `json:"withdraw"`
+	Confirmed   bool     `json:"confirmed"`
+	NextHops    []string `json:"next_hops"` // all of them
 }
 
 type realView struct {
@@ -93,7 +94,7 @@ func viewRequest(s *pb.Status) requestView {
 		Why: s.GetWhy(), Error: s.GetError(), Reals: []realView{}, History: []requestEventView{}, Revision: s.GetRevision(), AskedMs: s.GetAskedUnixMs(),
 		ChangedMs: s.GetChangedUnixMs(), Warnings: s.GetWarnings(), Predecessors: append([]string{}, w.GetPredecessors()...)}
 	if r := s.GetRoute(); r != nil {
-		v.Route = &routeView{r.GetGeneration(), r.GetDestination(), r.GetNextHop(), r.GetForwarder(), r.GetWithdraw(), r.GetConfirmed()}
+		v.Route = &routeView{r.GetGeneration(), r.GetDestination(), r.GetNextHop(), r.GetForwarder(), r.GetWithdraw(), r.GetConfirmed(), listed(r.GetNextHops())}
 	}
 	v.Reals, v.More = viewReals(virtual), []virtualView{}
 	for _, more := range w.GetMore() {
@@ -148,8 +149,8 @@ func (r *routeView) text() string {
 		return ""
 	}
 	text := r.Destination
-	if r.NextHop != "" {
-		text += " via " + r.NextHop
+	if len(r.NextHops) > 0 {
+		text += " via " + strings.Join(r.NextHops, ", ")
 	}
 	text = fmt.Sprintf("%d: %s (%s)", r.Generation, text, r.Forwarder)
 	if r.Withdraw {

@@ -14,6 +14,7 @@ import (
 	"steelyard/internal/agent"
 	pb "steelyard/internal/gen/controllerpb"
 	forwarderpb "steelyard/internal/gen/forwarderpb"
+	nfvpb "steelyard/internal/gen/nfvpb"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/prototext"
@@ -360,16 +361,95 @@ func TestTakeoverInAnEcmpGroupIsRecordedOnce(t *testing.T) {
 	}
 }
 
-func TestRequestsAvoidNodesOfGroups(t *testing.T) {
-	l, _, _ := pairOfForwarders(t, 1)
+// peerOf changes what a forwarder says of its peer with a number.
+func (l *lab) peerOf(name string, node uint32, state forwarderpb.PeerState) {
+	l.agents[name].SetPeers(func(list *forwarderpb.PeerList) {
+		for _, peer := range list.Peers {
+			if peer.Node == node {
+				peer.State = state
+			}
+		}
+	})
+}
+
+func hops(want string) func(*nfvpb.Status) bool {
+	return func(s *nfvpb.Status) bool { return strings.Join(s.GetRoute().GetNextHops(), " ") == want }
+}
+
+// A request is placed at a group as at one forwarder. Its route leads to all nodes that serve.
+func TestRequestOfAGroup(t *testing.T) {
+	l := newLab(t, 0)
+	l.tune = quick
+	l.addController()
+	l.addController()
+	f1, f2 := l.addForwarder("f1"), l.addForwarder("f2")
+	l.mustSetGroup(ecmpFile)
+	l.awaitStates("serves serves")
+	l.request(balancing("web", 80))
+	s := l.awaitState("web", nfvpb.State_STATE_ROUTING, hops("10.9.0.1 10.9.0.2"))
+	if s.GetForwarder() != "group/edge" || !serves(f1, 80) || !serves(f2, 80) {
+		t.Errorf("%v", s)
+	}
+	l.confirm("web", s.GetRoute().GetGeneration())
+	l.awaitState("web", nfvpb.State_STATE_ROUTED, nil)
+
+	// A node dies: the route leads to the other one, and again to both when it is back.
+	l.peerOf("f2", 1, forwarderpb.PeerState_PEER_STATE_SILENT)
+	s = l.awaitState("web", nfvpb.State_STATE_ROUTING, hops("10.9.0.2"))
+	if s.GetForwarder() != "group/edge" || s.GetLeaving() != "" {
+		t.Errorf("%v", s)
+	}
+	l.confirm("web", s.GetRoute().GetGeneration())
+	l.awaitState("web", nfvpb.State_STATE_ROUTED, nil)
+	l.peerOf("f2", 1, forwarderpb.PeerState_PEER_STATE_ALIVE)
+	s = l.awaitState("web", nfvpb.State_STATE_ROUTING, hops("10.9.0.1 10.9.0.2"))
+	l.confirm("web", s.GetRoute().GetGeneration())
+	l.awaitState("web", nfvpb.State_STATE_ROUTED, nil)
+
+	// A second request, while an agent is away: only the node that has it gets its packets.
+	f1.stop()
+	l.awaitStates("alone serves")
+	l.request(balancing("shop", 81))
+	s = l.awaitState("shop", nfvpb.State_STATE_ROUTING, hops("10.9.0.2"))
+	l.confirm("shop", s.GetRoute().GetGeneration())
+	l.start(f1)
+	s = l.awaitState("shop", nfvpb.State_STATE_ROUTING, hops("10.9.0.1 10.9.0.2"))
+	if !serves(f1, 81) {
+		t.Error("the route leads to a node that does not have the service")
+	}
+	l.confirm("shop", s.GetRoute().GetGeneration())
+	l.awaitState("shop", nfvpb.State_STATE_ROUTED, nil)
+
+	for _, id := range []string{"web", "shop"} {
+		l.remove(id)
+		s = l.awaitState(id, nfvpb.State_STATE_WITHDRAWING, nil)
+		l.confirm(id, s.GetRoute().GetGeneration())
+		l.awaitState(id, nfvpb.State_STATE_REMOVED, nil)
+	}
+	l.until("no node has the services", func() bool { return !serves(f1, 80) && !serves(f2, 80) && !serves(f1, 81) && !serves(f2, 81) })
+}
+
+// In a pair VRRP moves the next hop. A node that refuses a service keeps it from the whole group.
+func TestRequestOfAPair(t *testing.T) {
+	l := newLab(t, 0)
+	l.tune = quick
+	l.addController()
+	f1, f2 := l.addForwarder("f1"), l.addForwarder("f2")
 	l.mustSetGroup(pairFile)
-	p, _, err := (&Server{store: l.store}).loadPicture(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	l.awaitStates("backup backup")
+	l.request(balancing("web", 80))
+	s := l.awaitState("web", nfvpb.State_STATE_ROUTING, hops("10.0.0.5"))
+	l.confirm("web", s.GetRoute().GetGeneration())
+	l.awaitState("web", nfvpb.State_STATE_ROUTED, nil)
+	l.peerOf("f2", 1, forwarderpb.PeerState_PEER_STATE_SILENT)
+	l.awaitStates("silent backup")
+	if s := l.awaitState("web", nfvpb.State_STATE_ROUTED, nil); s.GetRoute().GetGeneration() != 1 {
+		t.Errorf("%v", s)
 	}
-	why := map[string]string{}
-	p.refusals("nfv", why)
-	if why["f1"] != "it is a node of the group edge" || why["f2"] != why["f1"] {
-		t.Errorf("%v", why)
-	}
+	l.peerOf("f2", 1, forwarderpb.PeerState_PEER_STATE_ALIVE)
+	l.awaitStates("backup backup")
+	f2.Refuse(&forwarderpb.Error{Code: forwarderpb.Code_CODE_INVALID, Text: "no"})
+	l.request(balancing("shop", 81))
+	l.awaitState("shop", nfvpb.State_STATE_NEEDS_FORWARDER, func(s *nfvpb.Status) bool { return strings.Contains(s.GetWhy(), "group/edge") })
+	l.until("f1 does not have it either", func() bool { return !serves(f1, 81) && serves(f1, 80) && serves(f2, 80) })
 }

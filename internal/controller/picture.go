@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"steelyard/internal/cluster"
+	"steelyard/internal/config"
 	pb "steelyard/internal/gen/controllerpb"
 	nfvpb "steelyard/internal/gen/nfvpb"
 	"steelyard/internal/nfv"
@@ -33,6 +34,8 @@ type picture struct {
 	projects map[string]project
 	refused  map[string]refusal // by FORWARDER/PROJECT
 	groups   map[string]groupOf // by forwarder
+	groupSet map[string]config.Group
+	nodes    map[string]nodeStatus
 }
 
 // request is a record with its decoded contents.
@@ -69,7 +72,7 @@ func (r *request) copy() *nfv.Record {
 func (s *Server) loadPicture(ctx context.Context) (*picture, int64, error) {
 	p := &picture{requests: map[string]*request{}, members: map[string]member{}, owners: map[string]string{}, status: map[string]status{},
 		loads: map[string]measured{}, loadSeen: map[string]time.Time{}, away: map[string]time.Time{}, projects: map[string]project{}, refused: map[string]refusal{},
-		groups: map[string]groupOf{}}
+		groups: map[string]groupOf{}, groupSet: map[string]config.Group{}, nodes: map[string]nodeStatus{}}
 	now, first := time.Now(), int64(0)
 	for _, kind := range seenKinds {
 		entries, revision, err := s.store.List(ctx, kind)
@@ -134,6 +137,10 @@ func (p *picture) note(event cluster.Event, now time.Time) {
 		keep(p.projects, name, event)
 	case keyGroupOf:
 		keep(p.groups, name, event)
+	case keyGroups:
+		keep(p.groupSet, name, event)
+	case keyNodes:
+		keep(p.nodes, name, event)
 	}
 }
 
@@ -164,22 +171,26 @@ func (p *picture) ids() []string {
 // forwarders returns all candidates for placement, and removed forwarders that still have services.
 func (p *picture) forwarders(now time.Time) []placement.Forwarder {
 	var list []placement.Forwarder
-	for _, name := range slices.Sorted(maps.Keys(p.members)) {
+	for _, name := range p.candidates() {
 		f := placement.Forwarder{Name: name, Load: placement.Load{Busy: -1, Table: -1, Link: -1}}
-		if load, ok := p.loads[name]; ok {
-			f.Load = placement.Load{Busy: load.Busy, Table: load.Table, Link: load.Link, At: p.loadSeen[name]}
+		load, seen, known := p.loadOf(name)
+		if known {
+			f.Load = placement.Load{Busy: load.Busy, Table: load.Table, Link: load.Link, At: seen}
 		}
 		switch {
-		case p.owners[name] == "":
+		case p.ownerOf(name) == "":
 			f.Why = "its agent is not connected"
-		case p.loads[name].Down != "":
-			f.Why = "its forwarder does not run: " + p.loads[name].Down
+			if isGroup(name) {
+				f.Why = "no node of it serves, with its agent connected"
+			}
+		case load.Down != "":
+			f.Why = "its forwarder does not run: " + load.Down
 		}
 		p.since(&f, now)
 		list = append(list, f)
 	}
 	for _, r := range p.requests {
-		_, known := p.members[r.Forwarder]
+		known := slices.Contains(p.candidates(), r.Forwarder)
 		if at := (placement.Forwarder{Name: r.Forwarder, Why: "was removed"}); at.Name != "" && !known && !slices.ContainsFunc(list, func(f placement.Forwarder) bool {
 			return f.Name == at.Name
 		}) {
@@ -263,8 +274,9 @@ func (p *picture) service(r *request, wall, now time.Time) placement.Service {
 	if s.Group != "" {
 		s.Group = r.wanted.GetProject() + "." + s.Group
 	}
+	load, _, _ := p.loadOf(s.At)
 	for _, name := range r.names() {
-		if traffic, ok := p.loads[s.At].Services[name]; ok && traffic.Part >= 0 {
+		if traffic, ok := load.Services[name]; ok && traffic.Part >= 0 {
 			s.Part = max(s.Part, 0) + traffic.Part
 		}
 	}
@@ -274,14 +286,13 @@ func (p *picture) service(r *request, wall, now time.Time) placement.Service {
 // refusals adds why forwarders cannot serve anything new of a project.
 func (p *picture) refusals(name string, to map[string]string) {
 	allowed := p.projects[name].Forwarders
-	for forwarder := range p.members {
-		now, known := p.status[forwarder]
+	for _, forwarder := range p.candidates() {
+		now, known := p.statusOf(forwarder)
+		excluded := slices.ContainsFunc(p.nodesAt(forwarder), func(node string) bool { return !slices.Contains(allowed, node) })
 		switch {
-		case p.groups[forwarder].Group != "": // the other nodes would lack the service
-			to[forwarder] = "it is a node of the group " + p.groups[forwarder].Group
-		case !known: // without local addresses it cannot serve
+		case !known && !isGroup(forwarder): // without local addresses it cannot serve
 			to[forwarder] = "no configuration of its own was applied to it yet"
-		case len(allowed) > 0 && !slices.Contains(allowed, forwarder):
+		case len(allowed) > 0 && excluded:
 			to[forwarder] = "the project " + name + " may not use it"
 		case now.Refused > now.Applied && to[forwarder] == "":
 			to[forwarder] = "its configuration is not in force: " + now.Error

@@ -67,10 +67,14 @@ func (s *Server) seeRequest(event cluster.Event) {
 
 func (s *Server) requestedOf(forwarder string) requested {
 	var of requested
+	place := forwarder
+	if group := s.groupName(forwarder); group != "" {
+		place = GroupHeader + group
+	}
 	s.mu.Lock()
 	for _, one := range s.asked {
 		switch {
-		case one.forwarder != forwarder:
+		case one.forwarder != place:
 		case one.waits:
 			of.waiting = append(of.waiting, one.services...)
 		default:

@@ -30,7 +30,7 @@ const (
 )
 
 // seenKinds are the keys of the leader's picture.
-var seenKinds = []string{keyRequests, keyMembers, keyOwners, keyStatus, keyRefusals, keyLoads, keyProjects, keyGroupOf}
+var seenKinds = []string{keyRequests, keyMembers, keyOwners, keyStatus, keyRefusals, keyLoads, keyProjects, keyGroupOf, keyGroups, keyNodes}
 
 // leader is the controller that works on requests. Only one goroutine uses it, except for inbox.
 type leader struct {
@@ -175,8 +175,9 @@ func (l *leader) see(event cluster.Event) {
 	l.picture.note(event, time.Now())
 	if place, ok := cutPrefix(event.Key, keyConfigs); ok { // another writer may have changed it
 		forwarder, project, _ := strings.Cut(place, "/")
-		if f := l.files[fileKey{forwarder, project}]; f != nil && f.own < event.Revision {
-			l.files[fileKey{forwarder, project}] = &partFile{own: event.Revision, lost: f}
+		key := fileKey{l.picture.placeOf(forwarder), project}
+		if f := l.files[key]; f != nil && f.own < event.Revision {
+			l.files[key] = &partFile{own: event.Revision, lost: f}
 		}
 	}
 	if place, ok := cutPrefix(event.Key, keyRefusals); ok && !event.Deleted {
@@ -187,6 +188,7 @@ func (l *leader) see(event cluster.Event) {
 // seeRefusal applies the refusal of a file and the roll-back of its change. Their events are from one transaction, in any order.
 func (l *leader) seeRefusal(place string, event cluster.Event) {
 	forwarder, project, _ := strings.Cut(place, "/")
+	forwarder = l.picture.placeOf(forwarder)
 	f := l.files[fileKey{forwarder, project}]
 	if f != nil && f.own == event.Revision {
 		f = f.lost

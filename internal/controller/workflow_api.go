@@ -271,7 +271,7 @@ func (w workflowService) GetBalancing(ctx context.Context, request *connect.Requ
 	}
 	if forwarder := record.Forwarder; forwarder != "" && record.State != pb.State_STATE_CONFIGURING {
 		for n, name := range nfv.ServiceNames(wanted) {
-			if err := w.server.fill(ctx, nfv.Services(status.Wanted)[n], forwarder, wanted.GetProject()+"."+name); err != nil {
+			if err := w.server.fillAt(ctx, nfv.Services(status.Wanted)[n], forwarder, wanted.GetProject()+"."+name); err != nil {
 				status.Warnings = append(status.Warnings, "health and ranges are unknown: "+messageOf(err))
 				break
 			}
@@ -300,6 +300,20 @@ func (s *Server) agentOf(ctx context.Context, forwarder string) (agentpbconnect.
 		h.Set(ForwarderHeader, forwarder)
 	}
 	return agentpbconnect.NewAgentServiceClient(&http.Client{Transport: s.peers}, other.URL), mark, nil
+}
+
+// fillAt does the same as fill at a forwarder, or at the first node of a group that answers.
+func (s *Server) fillAt(ctx context.Context, v *pb.VirtualService, place, name string) error {
+	if !isGroup(place) {
+		return s.fill(ctx, v, place, name)
+	}
+	nodes, err := s.nodesOf(ctx, nameOf(place, GroupHeader))
+	for _, node := range nodes {
+		if err = s.fill(ctx, v, node, name); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // fill adds the forwarder's state of a service: the health of its real services, and their ranges.
@@ -460,8 +474,10 @@ func (w workflowService) GetPlacement(ctx context.Context, _ *connect.Request[pb
 		if !one.Serves {
 			one.Why = r.Why
 		}
-		if _, known := p.loads[r.Name]; known {
-			one.AgeMs = uint64(s.loadAge(r.Name).Milliseconds())
+		if _, _, known := p.loadOf(r.Name); known {
+			for _, name := range p.living(r.Name) {
+				one.AgeMs = max(one.AgeMs, uint64(s.loadAge(name).Milliseconds()))
+			}
 		}
 		response.Forwarders = append(response.Forwarders, one)
 	}

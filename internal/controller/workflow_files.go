@@ -51,20 +51,24 @@ const retryFile = 10 * time.Second
 func (l *leader) writeFiles(ctx context.Context) (bool, error) {
 	wanted := map[fileKey][]*request{}
 	for key := range l.files {
+		if key.forwarder != l.picture.placeOf(key.forwarder) || len(l.picture.nodesAt(key.forwarder)) == 0 { // it has joined a group, or the group has ended
+			delete(l.files, key)
+			continue
+		}
 		wanted[key] = nil
 	}
 	for project, p := range l.picture.projects {
 		if p.Workflow {
 			for forwarder := range p.Usage {
-				wanted[fileKey{forwarder, project}] = nil
+				wanted[fileKey{l.picture.placeOf(forwarder), project}] = nil
 			}
 		}
 	}
 	for _, id := range l.picture.ids() {
 		r := l.picture.requests[id]
 		for _, forwarder := range []string{r.Forwarder, r.Leaving} {
-			if r.broken == nil && forwarder != "" && r.On(forwarder) {
-				key := fileKey{forwarder, r.wanted.GetProject()}
+			if r.broken == nil && forwarder != "" && r.On(forwarder) && len(l.picture.nodesAt(forwarder)) > 0 {
+				key := fileKey{l.picture.placeOf(forwarder), r.wanted.GetProject()}
 				wanted[key] = append(wanted[key], r)
 			}
 		}
@@ -120,7 +124,7 @@ func (l *leader) writeFile(ctx context.Context, key fileKey, list []*request) (b
 	if before != nil && before.text != nil && bytes.Equal(before.text, text) && (before.retry.IsZero() || time.Now().Before(before.retry)) {
 		return false, nil
 	}
-	p, err := l.prepareFile(ctx, key, text)
+	plans, err := l.prepareFile(ctx, key, text)
 	found := false
 	if refusedForGood(err) && len(fresh) > 0 {
 		// Some of the new services are at fault: try them one by one.
@@ -140,7 +144,7 @@ func (l *leader) writeFile(ctx context.Context, key fileKey, list []*request) (b
 		if text, err = textOf(all); err != nil {
 			return false, err
 		}
-		p, err = l.prepareFile(ctx, key, text)
+		plans, err = l.prepareFile(ctx, key, text)
 	}
 	if connect.CodeOf(err) == connect.CodeNotFound && len(list) == 0 { // the forwarder or the project was removed, and has no services
 		delete(l.files, key)
@@ -154,7 +158,7 @@ func (l *leader) writeFile(ctx context.Context, key fileKey, list []*request) (b
 	if err != nil {
 		return found, err
 	}
-	written, err := l.commitFile(ctx, key, p, all, len(all)-len(settled))
+	written, err := l.commitFile(ctx, key, plans, all, len(all)-len(settled))
 	return written || found, err
 }
 
@@ -166,18 +170,28 @@ func messageOf(err error) string {
 	return err.Error()
 }
 
-// prepareFile computes the change of a forwarder's file. A project without services at a forwarder has no part there.
-func (l *leader) prepareFile(ctx context.Context, key fileKey, text []byte) (*plan, error) {
+// prepareFile computes the change of a forwarder's file, or of those of a group's nodes. A project without services at a forwarder has no part there.
+func (l *leader) prepareFile(ctx context.Context, key fileKey, text []byte) ([]*plan, error) {
 	w := l.newWork(key.project)
 	w.workflow = true
-	return l.prepare(ctx, w, key.forwarder, key.project, workflowFile, text)
+	plans, err := l.compute(ctx, w, l.picture.nodesAt(key.forwarder), key.project, workflowFile, text)
+	for _, p := range plans {
+		if err == nil {
+			err = l.saveTexts(ctx, w, p)
+		}
+	}
+	return plans, err
 }
 
 // commitFile writes a file, unless another writer has changed it; then the leader first applies that change.
-func (l *leader) commitFile(ctx context.Context, key fileKey, p *plan, services []*request, fresh int) (bool, error) {
+func (l *leader) commitFile(ctx context.Context, key fileKey, plans []*plan, services []*request, fresh int) (bool, error) {
+	p := plans[0]
 	f := &partFile{text: p.text, own: p.own.Revision, revision: p.desired.Revision, has: map[string]int64{}, hops: slices.Concat(p.parsed.NextHops, p.parsed.LocalAddresses)}
-	if !p.same() || p.own.Revision == 0 {
-		txn := p.txn().At(keyLeader, l.fence)
+	for _, other := range plans {
+		f.own, f.revision = min(f.own, other.own.Revision), min(f.revision, other.desired.Revision)
+	}
+	if slices.ContainsFunc(plans, func(p *plan) bool { return !p.same() || p.own.Revision == 0 }) {
+		txn := txnOf(plans).At(keyLeader, l.fence)
 		l.record(txn, "controller/"+l.id, "apply", key.forwarder, key.project, fmt.Sprintf("%s, %d services", workflowFile, len(services)))
 		revision, err := l.store.Commit(ctx, txn)
 		if err != nil {
@@ -236,7 +250,7 @@ func (w *world) joinSharers(to map[string]string) {
 		if other.Forwarder == "" {
 			continue
 		}
-		for name := range w.picture.members {
+		for _, name := range w.picture.candidates() {
 			if name != other.Forwarder {
 				to[name] = "the request " + other.id + " serves the VIP at " + other.Forwarder
 			}
@@ -265,7 +279,7 @@ func (w *world) isBehind(other *request) bool {
 		at = other.Forwarder
 	}
 	switch {
-	case at == "", at == w.of.Forwarder, w.picture.owners[at] == "", w.picture.loads[at].Down != "":
+	case at == "", at == w.of.Forwarder, w.picture.ownerOf(at) == "", w.picture.loads[at].Down != "":
 		return false // no packets arrive there, or they are allowed to
 	case other.Forwarder != w.of.Forwarder:
 		return true
@@ -294,14 +308,14 @@ func (w *world) Confirmed(forwarder string, revision int64) (bool, error) {
 	if r, ok := w.refusals[badKey{forwarder, w.of.id}]; ok {
 		return false, fmt.Errorf("it refuses this: %s", r.why)
 	}
-	if r, taken := w.picture.refused[forwarder+"/"+project]; taken && r.has(revision) {
+	if r, taken := w.picture.refusedAt(forwarder, project); taken && r.has(revision) {
 		return false, fmt.Errorf("it refuses this: %s", r.Error) // the version that it has confirmed since does not contain the service
 	}
 	f := w.files[fileKey{forwarder, project}]
 	if f == nil || f.has[w.of.id] == 0 {
 		return false, nil // a new leader has not read the file and the next hop yet
 	}
-	now := w.picture.status[forwarder]
+	now, _ := w.picture.statusOf(forwarder)
 	switch {
 	case now.Applied >= max(revision, f.has[w.of.id]): // the service may have been out of the file meanwhile
 		return now.InForwarder, nil
@@ -312,29 +326,33 @@ func (w *world) Confirmed(forwarder string, revision int64) (bool, error) {
 }
 
 func (w *world) Sessions(forwarder string) bool {
-	services := w.picture.loads[forwarder].Services
-	return slices.ContainsFunc(w.of.names(), func(name string) bool { return services[name].Created > 0 })
+	load, _, _ := w.picture.loadOf(forwarder)
+	return slices.ContainsFunc(w.of.names(), func(name string) bool { return load.Services[name].Created > 0 })
 }
 
-func (w *world) NextHop(forwarder string, family netip.Addr) string {
+func (w *world) NextHops(forwarder string, family netip.Addr) ([]string, bool) {
 	f := w.files[fileKey{forwarder, w.of.wanted.GetProject()}]
 	if f == nil {
-		return ""
+		return nil, isGroup(forwarder)
+	}
+	if isGroup(forwarder) {
+		return w.picture.hopsOf(forwarder, f.has[w.of.id], family), true
 	}
 	for _, hop := range f.hops { // the first of its family
 		if hop.Is4() == family.Is4() {
-			return hop.String()
+			return []string{hop.String()}, false
 		}
 	}
-	return ""
+	return nil, false
 }
 
 func (w *world) Company(forwarder string) bool {
 	if r, ok := w.refusals[badKey{forwarder, w.of.id}]; ok {
 		return r.company
 	}
-	refused := max(w.picture.status[forwarder].Refused, w.picture.refused[forwarder+"/"+w.of.wanted.GetProject()].Revision)
-	return w.fresh[refused] > 1
+	now, _ := w.picture.statusOf(forwarder)
+	last, _ := w.picture.refusedAt(forwarder, w.of.wanted.GetProject())
+	return w.fresh[max(now.Refused, last.Revision)] > 1
 }
 
 var _ nfv.World = (*world)(nil)

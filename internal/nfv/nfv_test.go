@@ -28,6 +28,7 @@ type world struct {
 	sessions  bool
 	company   bool
 	sharers   []Sharer
+	nodes     []string // next hops of a group; nil: a single forwarder
 }
 
 func (w *world) Now() time.Time                        { return w.now }
@@ -36,9 +37,14 @@ func (w *world) Place() placement.Choice               { return w.choice }
 func (w *world) File(string) (int64, error)            { return w.file, w.fileError }
 func (w *world) Confirmed(string, int64) (bool, error) { return w.confirmed, w.refusal }
 func (w *world) Sessions(string) bool                  { return w.sessions }
-func (w *world) NextHop(_ string, _ netip.Addr) string { return "10.1.0.200" }
-func (w *world) Company(string) bool                   { return w.company }
-func (w *world) Sharers() []Sharer                     { return w.sharers }
+func (w *world) NextHops(_ string, _ netip.Addr) ([]string, bool) {
+	if w.nodes != nil {
+		return w.nodes, true
+	}
+	return []string{"10.1.0.200"}, false
+}
+func (w *world) Company(string) bool { return w.company }
+func (w *world) Sharers() []Sharer   { return w.sharers }
 
 func wanted() *pb.Balancing {
 	return &pb.Balancing{Id: "web", Virtual: &pb.VirtualService{Vip: "10.9.0.80", Vport: 80, RealServices: []*pb.RealService{{Dip: "10.1.0.21", Dport: 8080}}},
@@ -149,6 +155,46 @@ func TestFromRequestToEnd(t *testing.T) {
 	if expect(t, r, pb.State_STATE_REMOVED); r.On("f2") || r.Forgotten(w.now) || !r.Forgotten(w.now.Add(RemovedLife+time.Second)) {
 		t.Errorf("%+v", r)
 	}
+}
+
+// At a group, the route follows the nodes that serve.
+func TestRouteOfAGroup(t *testing.T) {
+	r, w := newRecord(t)
+	w.choice, w.file, w.confirmed, w.nodes = placement.Choice{Forwarder: "group/edge"}, 7, true, []string{"10.9.0.1", "10.9.0.2"}
+	for r.State != pb.State_STATE_ROUTING {
+		step(t, r, w)
+	}
+	status, err := r.Status(9)
+	if err != nil || strings.Join(status.GetRoute().GetNextHops(), " ") != "10.9.0.1 10.9.0.2" || status.GetRoute().GetNextHop() != "10.9.0.1" || r.Route.Generation != 1 {
+		t.Errorf("%v, %v", status, err)
+	}
+	w.nodes = []string{"10.9.0.2"} // one dies before the route is set
+	step(t, r, w)
+	if expect(t, r, pb.State_STATE_ROUTING); r.Route.Generation != 2 || r.Route.NextHops != "10.9.0.2" {
+		t.Errorf("%+v", r.Route)
+	}
+	r.Route.Confirmed, w.sessions = true, true
+	for r.State != pb.State_STATE_SERVING {
+		step(t, r, w)
+	}
+	for _, one := range []struct {
+		nodes      []string
+		state      pb.State
+		generation uint64
+	}{
+		{[]string{}, pb.State_STATE_SERVING, 2}, // none serves: no better route is known
+		{[]string{"10.9.0.2"}, pb.State_STATE_SERVING, 2},
+		{[]string{"10.9.0.1", "10.9.0.2"}, pb.State_STATE_ROUTING, 3},
+	} {
+		w.nodes = one.nodes
+		step(t, r, w)
+		if expect(t, r, one.state); r.Route.Generation != one.generation || !r.On("group/edge") {
+			t.Errorf("%+v", r.Route)
+		}
+	}
+	w.waited = time.Hour // it is not confirmed: the service goes on
+	step(t, r, w)
+	expect(t, r, pb.State_STATE_ROUTING)
 }
 
 func TestNeedsForwarder(t *testing.T) {

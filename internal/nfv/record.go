@@ -68,9 +68,11 @@ type Route struct {
 	Generation  uint64 `json:"generation"`
 	Destination string `json:"destination"`
 	NextHop     string `json:"next_hop,omitempty"`
-	Forwarder   string `json:"forwarder"`
-	Withdraw    bool   `json:"withdraw,omitempty"`
-	Confirmed   bool   `json:"confirmed,omitempty"`
+	// At a group of forwarders: of all nodes that serve, separated by spaces. NextHop is the first one.
+	NextHops  string `json:"next_hops,omitempty"`
+	Forwarder string `json:"forwarder"`
+	Withdraw  bool   `json:"withdraw,omitempty"`
+	Confirmed bool   `json:"confirmed,omitempty"`
 }
 
 // Refusal is why a forwarder does not have a service.
@@ -184,7 +186,7 @@ func (r *Record) Status(revision int64) (*pb.Status, error) {
 	s := &pb.Status{Wanted: wanted, State: r.State, Forwarder: r.Forwarder, Leaving: r.Leaving, Why: r.Why, Error: r.Error, Revision: revision,
 		AskedUnixMs: uint64(r.Asked), ChangedUnixMs: uint64(r.Changed)}
 	if r.Route != nil {
-		s.Route = &pb.Route{Generation: r.Route.Generation, Destination: r.Route.Destination, NextHop: r.Route.NextHop, Forwarder: r.Route.Forwarder,
+		s.Route = &pb.Route{Generation: r.Route.Generation, Destination: r.Route.Destination, NextHop: r.Route.NextHop, NextHops: r.Route.hops(), Forwarder: r.Route.Forwarder,
 			Withdraw: r.Route.Withdraw, Confirmed: r.Route.Confirmed, Predecessors: wanted.GetPredecessors()}
 	}
 	for _, e := range r.History {

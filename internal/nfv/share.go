@@ -3,7 +3,9 @@
 package nfv
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	pb "steelyard/internal/gen/nfvpb"
 )
@@ -70,9 +72,14 @@ func (r *Record) sharedRoute(sharers []Sharer, next Route) (shared *Route, id st
 	return nil, "", last
 }
 
+// hops returns all next hops.
+func (r Route) hops() []string {
+	return strings.Fields(cmp.Or(r.NextHops, r.NextHop))
+}
+
 // leadsTo reports whether two routes are set alike.
 func (r Route) leadsTo(other Route) bool {
-	return r.Destination == other.Destination && r.NextHop == other.NextHop && r.Forwarder == other.Forwarder
+	return r.Destination == other.Destination && r.NextHop == other.NextHop && r.NextHops == other.NextHops && r.Forwarder == other.Forwarder
 }
 
 // isConfirmedFor reports whether the caller has confirmed the route for another request of the VIP.

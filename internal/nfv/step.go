@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	pb "steelyard/internal/gen/nfvpb"
@@ -25,8 +26,9 @@ type World interface {
 	Confirmed(forwarder string, revision int64) (bool, error)
 	// Sessions reports whether the service has had sessions at a forwarder.
 	Sessions(forwarder string) bool
-	// NextHop returns an address of a forwarder, of the family of another one; empty: it has none.
-	NextHop(forwarder string, family netip.Addr) string
+	// NextHops returns the addresses of a forwarder to which routers may send, of the family of another one; none: it has none. changes: they change while
+	// the forwarder serves, because it is a group.
+	NextHops(forwarder string, family netip.Addr) (hops []string, changes bool)
 	// Company reports whether a refused file had other new services, too.
 	Company(forwarder string) bool
 	// Sharers returns the other requests of the record's VIP that have not ended.
@@ -48,6 +50,9 @@ func (r *Record) Step(w World) (bool, error) {
 	}
 	if r.Deleted && !r.Ended() && r.State != pb.State_STATE_WITHDRAWING {
 		r.withdraw(w)
+		return true, nil
+	}
+	if r.isRouted() && r.reroute(w, wanted) {
 		return true, nil
 	}
 	switch r.State {
@@ -126,7 +131,7 @@ func (r *Record) configure(w World, wanted *pb.Balancing) bool {
 	case done && isWithdrawing(w.Sharers()):
 		return false // the other request's withdrawal would remove this route, too
 	case done && !isBehind(w.Sharers()):
-		r.handOut(w, wanted)
+		r.handOut(w, wanted, r.Forwarder+" has confirmed")
 	case w.Waited() > limit(wanted.GetConfiguringLimitS(), ConfiguringLimit):
 		return r.refuse(w, "it did not confirm in time")
 	default:
@@ -135,21 +140,44 @@ func (r *Record) configure(w World, wanted *pb.Balancing) bool {
 	return true
 }
 
-// handOut is steps ④ and ⑤: confirmed by the forwarder, so the route is handed out.
-func (r *Record) handOut(w World, wanted *pb.Balancing) {
-	r.Alone, r.Beyond, r.Refused, r.Lacking = false, 0, nil, 0
+// nextRoute returns the route to the record's forwarder. changes: see World.NextHops.
+func (r *Record) nextRoute(w World, wanted *pb.Balancing) (next Route, changes bool) {
 	vip, _ := netip.ParseAddr(wanted.GetVirtual().GetVip()) // a normal request's
-	next := Route{Destination: netip.PrefixFrom(vip, vip.BitLen()).String(), NextHop: w.NextHop(r.Forwarder, vip), Forwarder: r.Forwarder}
+	hops, changes := w.NextHops(r.Forwarder, vip)
+	next = Route{Destination: netip.PrefixFrom(vip, vip.BitLen()).String(), Forwarder: r.Forwarder}
+	if len(hops) > 0 {
+		next.NextHop = hops[0]
+	}
+	if changes {
+		next.NextHops = strings.Join(hops, " ")
+	}
+	return next, changes
+}
+
+// handOut is steps ④ and ⑤: confirmed by the forwarder, so the route is handed out.
+func (r *Record) handOut(w World, wanted *pb.Balancing, why string) {
+	r.Alone, r.Beyond, r.Refused, r.Lacking = false, 0, nil, 0
+	next, _ := r.nextRoute(w, wanted)
 	shared, of, last := r.sharedRoute(w.Sharers(), next)
 	if shared != nil {
 		r.Route = shared
-		r.enter(pb.State_STATE_ROUTING, w.Now(), fmt.Sprintf("%s has confirmed; route %d is that of the request %s", r.Forwarder, shared.Generation, of))
+		r.enter(pb.State_STATE_ROUTING, w.Now(), fmt.Sprintf("%s; route %d is that of the request %s", why, shared.Generation, of))
 		return
 	}
 	next.Generation = last + 1
 	r.Route = &next
-	r.enter(pb.State_STATE_ROUTING, w.Now(), fmt.Sprintf("%s has confirmed; route %d: %s via %s", r.Forwarder, next.Generation, next.Destination,
-		cmp.Or(next.NextHop, "the VIP itself")))
+	r.enter(pb.State_STATE_ROUTING, w.Now(), fmt.Sprintf("%s; route %d: %s via %s", why, next.Generation, next.Destination,
+		cmp.Or(strings.Join(next.hops(), ", "), "the VIP itself")))
+}
+
+// reroute hands out another route if the nodes that serve have changed. While none serves, the route stays.
+func (r *Record) reroute(w World, wanted *pb.Balancing) bool {
+	next, changes := r.nextRoute(w, wanted)
+	if !changes || next.NextHops == "" || r.Route.Forwarder != r.Forwarder || r.Route.leadsTo(next) {
+		return false
+	}
+	r.handOut(w, wanted, "other nodes of "+r.Forwarder+" serve")
+	return true
 }
 
 // route is between ⑤ and ⑥: the caller confirms the route.

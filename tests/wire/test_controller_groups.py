@@ -123,6 +123,31 @@ def grouped():
         cluster.check_drops(("nat-stray",))
 
 
+def test_a_request_of_a_group(grouped):
+    """Its route leads to all nodes that serve."""
+    controllers = grouped.controllers
+    words = ["--vip", "10.0.0.99:80", "--real", f"{v4(BACK, 77)}:8080"]
+    settings = grouped.file("settings.yaml", "health: { type: none }\n")
+    controllers.cli("nfv", "request", "web", *words, "--settings", settings, "--wait", "routing")
+
+    def await_hops(*numbers):
+        hops = [v4(BACK, number) for number in numbers]
+
+        def there():
+            request = controllers.request("web")
+            return request["route"]["next_hops"] == hops and request
+
+        found = wait_until(there, f"the route leads to {hops}")
+        assert found["forwarder"] == f"group/{GROUP}"
+        controllers.cli("nfv", "route-set", "web")
+
+    await_hops(1, 2)
+    grouped.die(1)
+    await_hops(2)
+    grouped.come_back(1)
+    await_hops(1, 2)
+
+
 def forwarder_state(grouped, name):
     listed = grouped.controllers.get("get", "forwarders")
     return next(one["state"] for one in listed if one["name"] == name)

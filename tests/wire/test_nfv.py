@@ -148,7 +148,8 @@ def test_workflow_survives_three_killed_leaders(nfv):
     web = nfv.reach("web", "routing")
     assert web["forwarder"] == "f1", "③"
     assert [s["name"] for s in nfv.forwarder.get("services")] == ["nfv.web"], "④"
-    route = {"generation": 1, "destination": f"{WEB}/32", "next_hop": nfv.forwarder.next_hop}
+    hop = nfv.forwarder.next_hop
+    route = {"generation": 1, "destination": f"{WEB}/32", "next_hop": hop, "next_hops": [hop]}
     route |= {"forwarder": "f1", "withdraw": False, "confirmed": False}
     assert web["route"] == route, "⑤"
     nfv.kill_leader()
