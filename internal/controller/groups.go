@@ -8,7 +8,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -367,13 +366,4 @@ func (s *Server) RemoveGroup(ctx context.Context, request *connect.Request[pb.Re
 		return nil, err
 	}
 	return connect.NewResponse(&pb.RemoveGroupResponse{}), nil
-}
-
-// errInGroup returns why a forwarder cannot be removed; nil: it is of no group.
-func (s *Server) errInGroup(ctx context.Context, forwarder string) error {
-	of, _, err := read[groupOf](ctx, s.store, keyGroupOf+forwarder)
-	if err == nil && of.Group != "" {
-		err = invalid(errors.New(forwarder + " is a node of the group " + of.Group + ": remove it there first, by `steelyard group set`"))
-	}
-	return err
 }

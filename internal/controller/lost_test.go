@@ -3,6 +3,8 @@
 package controller
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +30,11 @@ func TestDeadForwarderIsNotInForce(t *testing.T) {
 		return response.Msg.GetForwarders()[0]
 	}
 	l.until("it is in force", func() bool { return shown().GetInForwarder() && shown().GetLost() == "" })
+	watching, err := c.admin.Watch(t.Context(), connect.NewRequest(&pb.WatchRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watching.Close()
 	f.Forwarder.Stop()
 	l.until("it is lost", func() bool { return !shown().GetInForwarder() && shown().GetLost() != "" })
 	if now := shown(); now.GetController() == "" || now.GetAppliedRevision() != now.GetDesiredRevision() {
@@ -35,4 +42,17 @@ func TestDeadForwarderIsNotInForce(t *testing.T) {
 	}
 	f.Forwarder.Start()
 	l.until("it is in force again", func() bool { return shown().GetInForwarder() && shown().GetLost() == "" })
+	var seen []string
+	for len(seen) < 2 && watching.Receive() {
+		if what := watching.Msg().GetWhat(); what == "lost" || what == "back" {
+			seen = append(seen, what+" "+watching.Msg().GetForwarder())
+		}
+	}
+	if !slices.Equal(seen, []string{"lost f1", "back f1"}) {
+		t.Errorf("%v, %v", seen, watching.Err())
+	}
+	happened := l.happened()
+	if len(happened) != 2 || !strings.Contains(happened[0], " lost f1: its agent does not reach it: ") || !strings.HasSuffix(happened[1], " back f1: its agent reaches it again") {
+		t.Errorf("%q", happened)
+	}
 }

@@ -4,6 +4,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"steelyard/internal/cluster"
@@ -19,9 +20,6 @@ func (s *Server) RemoveMember(ctx context.Context, request *connect.Request[pb.R
 	if !caller.admin() {
 		return nil, denied("only an admin removes members, and %s is none", caller)
 	}
-	if err := s.errInGroup(ctx, name); err != nil {
-		return nil, err
-	}
 	err := s.voidTokens(ctx, name)
 	if err != nil {
 		return nil, err
@@ -34,8 +32,15 @@ func (s *Server) RemoveMember(ctx context.Context, request *connect.Request[pb.R
 		if entry.Revision == 0 {
 			return nil, missing("there is no member %q", name)
 		}
+		of, ofEntry, err := read[groupOf](ctx, s.store, keyGroupOf+name)
+		if err == nil && of.Group != "" {
+			err = invalid(errors.New(name + " is a node of the group " + of.Group + ": remove it there first, by `steelyard group set`"))
+		}
+		if err != nil {
+			return nil, err
+		}
 		record.Key = "" // no certificate has this key
-		return s.record(new(cluster.Txn).Unchanged(entry).Put(entry.Key, encode(record), 0), caller.String(), "remove member", "", "", name), nil
+		return s.record(new(cluster.Txn).Unchanged(ofEntry).Unchanged(entry).Put(entry.Key, encode(record), 0), caller.String(), "remove member", "", "", name), nil
 	})
 	if err == nil {
 		err = s.forget(ctx, name, revision)
@@ -95,7 +100,7 @@ func (s *Server) forget(ctx context.Context, name string, revision int64) error 
 		}
 		rest = append(rest, keys...)
 	}
-	rest = append(rest, keyDesired+name, keyStatus+name, keyPrune+name, keyLoads+name, keyJudged+name, keyForgotten+name, keyTrust+memberTrust+name)
+	rest = append(rest, keyDesired+name, keyStatus+name, keyPrune+name, keyLoads+name, keyLost+name, keyGroupOf+name, keyNodes+name, keyJudged+name, keyForgotten+name, keyTrust+memberTrust+name)
 	for keys := range slices.Chunk(rest, maxOperations) {
 		txn := void()
 		for _, key := range keys {
