@@ -340,8 +340,12 @@ func TestTakeoverInAnEcmpGroupIsRecordedOnce(t *testing.T) {
 			}
 		})
 	}
-	peer("f2", 42, forwarderpb.PeerState_PEER_STATE_SILENT)
-	taken := "agent/f2 takeover f1: group edge: node 1 (f1) is silent; node 2 (f2) serves the sessions that it kept of it, 0, and the others likewise"
+	l.agents["f2"].SetPeers(func(list *forwarderpb.PeerList) { // the report of another change shows that the agent has read these, too
+		list.Peers[0].Kept, list.Peers[1].State = 42, forwarderpb.PeerState_PEER_STATE_OTHER_VERSION
+	})
+	l.until("f2 has read its peers", func() bool { return l.group().GetNodes()[1].GetPeers()[1].GetState() == "other-version" })
+	peer("f2", 7, forwarderpb.PeerState_PEER_STATE_SILENT)
+	taken := "agent/f2 takeover f1: group edge: node 1 (f1) is silent; node 2 (f2) serves the sessions that it kept of it, 42, and the others likewise"
 	l.awaitEvents(taken)
 	peer("f3", 42, forwarderpb.PeerState_PEER_STATE_SILENT)
 	l.awaitStates("silent serves serves")
@@ -452,4 +456,26 @@ func TestRequestOfAPair(t *testing.T) {
 	l.request(balancing("shop", 81))
 	l.awaitState("shop", nfvpb.State_STATE_NEEDS_FORWARDER, func(s *nfvpb.Status) bool { return strings.Contains(s.GetWhy(), "group/edge") })
 	l.until("f1 does not have it either", func() bool { return !serves(f1, 81) && serves(f1, 80) && serves(f2, 80) })
+}
+
+// While nodes apply another revision of the group, they serve: routes and placement do not change.
+func TestNodesServeWhileTheyApplyAGroup(t *testing.T) {
+	l, f1, f2 := pairOfForwarders(t, 1)
+	l.mustSetGroup(ecmpFile)
+	l.awaitStates("serves serves")
+	for _, f := range []*runningAgent{f1, f2} {
+		f.SetPeers(func(*forwarderpb.PeerList) { f.RefuseGroup = "an upgrade is under way" })
+	}
+	l.mustSetGroup(strings.Replace(ecmpFile, "10.9.0.2:9000", "10.9.0.2:9001", 1))
+	l.awaitStates("behind behind")
+	l.until("the reports are there", func() bool {
+		p, _, err := (&Server{store: l.store}).loadPicture(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.living("group/edge"); len(got) != 2 {
+			t.Fatalf("%v serve", got)
+		}
+		return !p.nodes["f1"].InForce && !p.nodes["f2"].InForce
+	})
 }

@@ -27,6 +27,7 @@ type nodeStatus struct {
 	Group    string     `json:"group,omitempty"`
 	Revision int64      `json:"revision"` // that the agent has
 	InForce  bool       `json:"in_force"` // the forwarder applies it
+	Member   bool       `json:"member"`   // the forwarder is a node of the group, of this revision or another one
 	Older    bool       `json:"older,omitempty"`
 	Error    string     `json:"error,omitempty"`
 	Role     string     `json:"role,omitempty"`
@@ -204,7 +205,7 @@ func (s *Server) listenForNode(ctx context.Context, one *session) {
 }
 
 func nodeStatusOf(m *pb.AwaitNodeResponse, group string) nodeStatus {
-	now := nodeStatus{Group: group, Revision: m.GetRevision(), InForce: m.GetInForce(), Error: shortened(m.GetError()), Role: m.GetRole()}
+	now := nodeStatus{Group: group, Revision: m.GetRevision(), InForce: m.GetInForce(), Member: m.GetMember(), Error: shortened(m.GetError()), Role: m.GetRole()}
 	for _, peer := range m.GetPeers()[:min(len(m.GetPeers()), config.MaxGroupNodes)] {
 		now.Peers = append(now.Peers, nodePeer{peer.GetNode(), shortened(peer.GetState()), shortened(peer.GetRole()), peer.GetKept()})
 	}
@@ -272,7 +273,7 @@ func (s *Server) noteTakeovers(txn *cluster.Txn, read cluster.Snapshot, group *c
 			begin(fmt.Sprintf("group %s: node %d (%s) serves instead of node %d (%s), which is %s", group.Name, by.Node, reporter, node.Node, node.Forwarder, stateText(is)))
 		case group.ECMP && was.State == peerAlive && is.State == peerSilent && entry.Revision == 0:
 			begin(fmt.Sprintf("group %s: node %d (%s) is silent; node %d (%s) serves the sessions that it kept of it, %d, and the others likewise",
-				group.Name, node.Node, node.Forwarder, by.Node, reporter, was.Kept))
+				group.Name, node.Node, node.Forwarder, by.Node, reporter, is.Kept))
 		case group.ECMP && is.State == peerAlive && entry.Revision != 0:
 			txn.Unchanged(entry).Delete(key)
 			s.record(txn, "agent/"+reporter, eventReturn, node.Forwarder, "", fmt.Sprintf("group %s: node %d (%s) is back", group.Name, node.Node, node.Forwarder))
@@ -355,11 +356,16 @@ func (v *groupView) has(name string) bool {
 	return status.InForce && status.Revision >= v.revision && status.Group == v.Name
 }
 
+// isMember reports whether a node's forwarder is a node of the group, though perhaps not of its present revision.
+func (v *groupView) isMember(name string) bool {
+	status := v.status[name]
+	return status.Member && status.Group == v.Name
+}
+
 // isSilent reports whether a node that is a node itself does not hear another one.
 func (v *groupView) isSilent(node config.GroupNode) bool {
 	return slices.ContainsFunc(v.Nodes, func(other config.GroupNode) bool {
-		status := v.status[other.Forwarder]
-		return other.Node != node.Node && v.owned[other.Forwarder] && status.InForce && status.peer(node.Node).State == peerSilent
+		return other.Node != node.Node && v.owned[other.Forwarder] && v.isMember(other.Forwarder) && v.status[other.Forwarder].peer(node.Node).State == peerSilent
 	})
 }
 

@@ -40,7 +40,7 @@ func (p *picture) candidates() []string {
 	return slices.Compact(places)
 }
 
-// living returns the forwarders of a place that serve: of a group, the nodes that are nodes and that their peers hear.
+// living returns the forwarders of a place that serve: of a group, the nodes that their peers hear.
 func (p *picture) living(place string) []string {
 	if !isGroup(place) {
 		return []string{place}
@@ -51,7 +51,7 @@ func (p *picture) living(place string) []string {
 	}
 	var names []string
 	for _, node := range v.Nodes {
-		if v.has(node.Forwarder) && !v.isSilent(node) && p.loads[node.Forwarder].Down == "" {
+		if v.isMember(node.Forwarder) && !v.isSilent(node) && p.loads[node.Forwarder].Down == "" {
 			names = append(names, node.Forwarder)
 		}
 	}

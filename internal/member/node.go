@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -164,7 +165,9 @@ func (n *Node) look(ctx context.Context, wanted *pb.SetNodeRequest) {
 		return
 	}
 	n.failing = time.Time{}
-	if now.InForce && list.GetNode() != 0 && !list.GetEcmp() {
+	group := wanted.GetNode().GetGroup()
+	now.Member = group != "" && strings.HasPrefix(list.GetGroup(), versionOf(group))
+	if now.Member && !list.GetEcmp() {
 		now.Role = dpclient.RoleWord(list.GetRole())
 	}
 	for _, peer := range list.GetPeers() {
@@ -201,12 +204,15 @@ func (n *Node) ask(ctx context.Context, wanted *pb.SetNodeRequest, now *pb.Await
 		now.Error = n.refusal
 		return list, nil
 	}
+	again := n.asked == group.GetVersion()
 	n.asked, n.attempted, n.refusal = group.GetVersion(), time.Now(), "the forwarder is applying it"
 	result, err := client.SetGroup(ctx, group)
 	switch {
 	case err != nil:
 		n.refusal = err.Error()
 		n.Log.Warn("the forwarder does not become a node", "group", wanted.GetNode().GetGroup(), "error", err)
+	case again && result.GetChanged():
+		n.refusal = "the forwarder has accepted it before, but its new process has failed: see the forwarder's log"
 	case result.GetRestarts():
 		n.Log.Info("the forwarder restarts as a node, as the slot key differs: its sessions end", "group", wanted.GetNode().GetGroup())
 	case result.GetChanged():
@@ -215,6 +221,9 @@ func (n *Node) ask(ctx context.Context, wanted *pb.SetNodeRequest, now *pb.Await
 	now.Error = n.refusal
 	return list, nil
 }
+
+// versionOf returns how the versions of a group begin.
+func versionOf(group string) string { return fmt.Sprintf("%.40s@", group) }
 
 // groupOf returns a node as the forwarder's message; without a node the forwarder leaves its group.
 func groupOf(node *pb.Node) (*dpclient.Group, error) {
@@ -231,7 +240,7 @@ func groupOf(node *pb.Node) (*dpclient.Group, error) {
 	}
 	digest := sha256.Sum256(data)
 	group := &dpclient.Group{
-		Version: fmt.Sprintf("%.40s@%s", node.GetGroup(), hex.EncodeToString(digest[:8])), Ecmp: node.GetEcmp(), Node: node.GetNode(),
+		Version: versionOf(node.GetGroup()) + hex.EncodeToString(digest[:8]), Ecmp: node.GetEcmp(), Node: node.GetNode(),
 		Address: own.Addr().AsSlice(), Port: uint32(own.Port()), SlotKey: node.GetSlotKey(),
 	}
 	for _, peer := range node.GetPeers() {
