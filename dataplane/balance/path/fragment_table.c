@@ -112,6 +112,11 @@ struct fragments *fragments_create(unsigned limit)
 	return f;
 }
 
+void fragment_note_reset(struct rte_mbuf *m)
+{
+	*note_of(m) = (struct note){0};
+}
+
 void fragments_destroy(struct fragments *f)
 {
 	for (uint16_t at = f ? f->all.oldest : PLACE_NONE; at != PLACE_NONE;

@@ -25,6 +25,10 @@ struct fragments *fragments_create(unsigned limit);
 /* Also frees waiting fragments. f may be NULL. */
 void fragments_destroy(struct fragments *f);
 
+/* Call for a packet that enters the pipeline by sy_packet_resubmit() and may be a fragment: its
+ * buffer may have the steering metadata of an earlier packet. */
+void fragment_note_reset(struct rte_mbuf *m);
+
 /*
  * Handles packet i, a fragment to one of the forwarder's addresses. Returns NONE if the packet
  * continues: its view now has the datagram's ports, protocol and new id. Also returns NONE if it

@@ -5,6 +5,7 @@
 
 #include <rte_mbuf_dyn.h>
 
+#include "fragment_table.h"
 #include "sync_relay.h"
 
 void peers_relayed(void *peers, unsigned worker, const struct sync_relay *relay,
@@ -25,6 +26,7 @@ void peers_relayed(void *peers, unsigned worker, const struct sync_relay *relay,
 	m->port = RTE_MBUF_PORT_INVALID; /* answers leave by the route to its source */
 	m->ol_flags |= b->relayed_flag;
 	*RTE_MBUF_DYNFIELD(m, b->relay_field, struct sync_relay *) = *relay;
+	fragment_note_reset(m);
 	if (!sy_packet_resubmit(w, m))
 		sy_packet_drop(w, m, SY_DROP_NO_BUFFER);
 }

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "away.h"
+#include "fragment_fixture.h"
 #include "pair_fixture.h"
 #include "sync_members.h"
 
@@ -325,6 +326,56 @@ static void test_a_node_cedes_what_another_one_owns(void **state)
 	mirror_free(&m);
 }
 
+/* A UDP session of this node: the mirror has no session for its first datagram. */
+static void begin_session(struct flows *f, struct mirror *m, const struct sy_tuple *t)
+{
+	const struct sync_relay back = {
+	        .visited = 1u << SELF | 1u << OTHER, .ingress = SELF, .is_back = 1};
+	struct frame in;
+	struct rte_mbuf *sent;
+	flows_frame(f, &in, t, 0, 0, 100);
+	mirror_relay(m, &back, &in);
+	mirror_run(m, 2);
+	harness_attend(&f->harness);
+	sent = harness_collect(&f->harness, HARNESS_LAN);
+	assert_non_null(sent);
+	rte_pktmbuf_free(sent);
+}
+
+static void relay_pieces(struct mirror *m, const struct sync_relay *relay,
+                         const struct frame *piece, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		mirror_relay(m, relay, &piece[i]);
+	mirror_run(m, 2);
+}
+
+/* Packet buffers keep what an earlier fragment was found to be. */
+static void test_a_relayed_fragment_is_not_taken_for_an_earlier_one(void **state)
+{
+	struct flows *f = *state;
+	struct mirror m = {0};
+	struct frame piece[PIECES], out[MANY];
+	const struct sync_relay arrives = {0};
+	const struct service_key *key = &f->service[1];
+	const struct sy_tuple t = {harness_addr("198.18.0.1"), key->vip, htons(6999), key->vport,
+	                           SY_PROTO_UDP};
+	pair_become(f, SELF, 1, MASTER);
+	mirror_open(&m, f, OTHER);
+	mirror_run(&m, 500);
+	begin_session(f, &m, &t);
+	for (unsigned id = 1; id <= 2 * SY_BURST; id++) {
+		cut(f, &t, id, piece);
+		join(out, send_all(f, HARNESS_WAN, piece, PIECES, out));
+		cut(f, &t, 1000 + id, piece);
+		relay_pieces(&m, &arrives, piece, PIECES - 1);
+		assert_int_equal(collect(f, HARNESS_LAN, out, MANY), 0);
+		relay_pieces(&m, &arrives, piece + PIECES - 1, 1);
+		join(out, collect(f, HARNESS_LAN, out, MANY));
+	}
+	mirror_free(&m);
+}
+
 static void test_there_is_no_role(void **state)
 {
 	struct flows *f = *state;
@@ -347,6 +398,7 @@ int main(void)
 	        TEST(replicas_outlive_a_restart),
 	        TEST(a_node_that_returns_has_its_sessions),
 	        TEST(a_node_cedes_what_another_one_owns),
+	        TEST(a_relayed_fragment_is_not_taken_for_an_earlier_one),
 	        TEST(there_is_no_role),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
