@@ -383,7 +383,7 @@ var fileFields = []field[rawFile]{
 			})
 		}},
 	{fieldDoc{name: "peer_local_addresses", kind: "list of addresses",
-		doc: "The local addresses of the other nodes of an ECMP cluster (docs/high-availability.md): packets to them are accepted, as routers may send them to any node; new sessions never use them. " +
+		doc: "The local and SNAT pool addresses of the other nodes of an ECMP cluster (docs/high-availability.md): packets to them are accepted, as routers may send them to any node; new sessions never use them. " +
 			"At most 255 together with `local_addresses`."},
 		func(d *decoder, n *yaml.Node, path string, into *rawFile) {
 			readList(d, n, path, func(n *yaml.Node, path string) {

@@ -30,6 +30,11 @@ def local_addresses(node, count=2):
     return [one(local_net(node), 200 + i) for one in (v4, v6) for i in range(count)]
 
 
+def pool_addresses(node, count=2):
+    """Returns those of SNAT, on the same network."""
+    return [one(local_net(node), 230 + i) for one in (v4, v6) for i in range(count)]
+
+
 def prefix(family, net):
     return f"{v4(net, 0)}/24" if family == 4 else f"{v6(net, '')}/64"
 

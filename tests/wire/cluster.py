@@ -5,7 +5,7 @@ import copy
 
 from tests.lab import Lab, wait_until
 from tests.lab.api import forwarder as pb
-from tests.lab.ecmp import EcmpNetwork, local_addresses
+from tests.lab.ecmp import EcmpNetwork, local_addresses, pool_addresses
 from tests.lab.mode_table import ModeHosts, config
 from tests.lab.mode_traffic import PROXIED, failures_of, plan_traffic, provide_content
 from tests.lab.steelyard import Steelyard
@@ -53,14 +53,17 @@ class Cluster:
 
     def _config(self, number):
         made = config(self.lab.network)
-        made.snat = []
+        made.snat[0]["pool"] = pool_addresses(number)
         for service in made.services:
             if service.mode == "nat":  # the server's first answer may reach any node
                 service.spread["sync"] = "all"
         made.local_addresses = local_addresses(number)
-        others = map(local_addresses, self._others(number))
-        made.peer_local_addresses = [one for addresses in others for one in addresses]
-        self.traffic = plan_traffic(self.lab, made, self.counts, outward=False, size_mb=1)
+        made.peer_local_addresses = [
+            one
+            for other in self._others(number)
+            for one in (*local_addresses(other), *pool_addresses(other))
+        ]
+        self.traffic = plan_traffic(self.lab, made, self.counts, size_mb=1)
         return made
 
     def start(self, *numbers):
@@ -145,9 +148,9 @@ class Cluster:
 
 class Conversations:
     """Conversations in every mode, of which none may end; a context manager. modes: those of the
-    cluster's traffic, FNAT's first."""
+    cluster's traffic: FNAT's, those of the other modes, SNAT's."""
 
-    def __init__(self, cluster, modes=2):
+    def __init__(self, cluster, modes=3):
         self.cluster = cluster
         self.traffic = [copy.copy(one) for one in cluster.traffic[:modes]]
         self.reports = []
