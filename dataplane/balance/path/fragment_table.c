@@ -6,6 +6,9 @@
  *     fragment_classify() ──▶ datagram_add() ── incomplete ──▶ waits ──▶ dropped, by name
  *             ▲                     └─ complete ─▶ datagram_release() ─┐
  *             └────────── note in the packet buffer ◀──────────────────┘
+ *
+ * In an ECMP group the fragments of a datagram may arrive at different nodes. What is not complete
+ * after MEET_NS moves to one node, datagram_move(), and so do its later fragments.
  */
 #include "fragment_table.h"
 
@@ -13,11 +16,14 @@
 
 #include <rte_mbuf_dyn.h>
 
+#include "packet_relay.h"
+
 #define PLACE_NONE UINT16_MAX
 #define BUCKETS    FRAGMENT_MAX_WAITING
 #define SOURCES    1024           /* source counters, indexed by hash */
 #define UNIT       8              /* bytes per unit of the fragment offset (RFC 791 3.1) */
 #define UNITS      (65536 / UNIT) /* in the longest datagram */
+#define MEET_NS    UINT64_C(2000000)
 
 /*
  * Steering metadata in a fragment's packet buffer. Writer: the worker that steers it; reader: the
@@ -46,9 +52,10 @@ struct ends {
 struct link {
 	uint16_t older, newer;
 };
-enum list { OF_ALL, OF_SOURCE, LISTS };
+enum list { OF_ALL, OF_SOURCE, OF_MOVABLE, LISTS };
 
-/* A datagram counts as its number of waiting fragments. A spoilt one has none and counts as 1. */
+/* A datagram counts as its number of waiting fragments. One that is spoilt or has moved has none
+ * and counts as 1. */
 struct datagram {
 	struct sy_tuple key; /* see key_of() */
 	uint32_t hash;
@@ -62,6 +69,8 @@ struct datagram {
 	uint16_t spoilt;       /* enum sy_drop: why its fragments are dropped; NONE: they are not */
 	uint16_t sport, dport; /* of the first fragment, once it has arrived; so is proto */
 	uint8_t proto;
+	bool movable;  /* its fragments may be at different nodes: datagram_move() */
+	uint8_t moved; /* the node to which they have moved; 0: none */
 	struct rte_mbuf *waiting, *last; /* linked by mbuf.next */
 	uint64_t unit[UNITS / 64];       /* one bit per unit that arrived */
 };
@@ -78,7 +87,7 @@ struct fragments {
 	uint16_t limit, share;
 	uint16_t free, used; /* first entry that is free again; number of entries ever used */
 	uint16_t bucket[BUCKETS];
-	struct ends all;
+	struct ends all, movable;
 	uint16_t over[FRAGMENT_SHARES]; /* sources above their share */
 	uint16_t overs;
 	struct source source[SOURCES];
@@ -105,6 +114,7 @@ struct fragments *fragments_create(unsigned limit)
 	f->free = PLACE_NONE;
 	memset(f->bucket, 0xff, sizeof(f->bucket)); /* PLACE_NONE */
 	memset(&f->all, 0xff, sizeof(f->all));
+	f->movable = f->all;
 	for (unsigned n = 0; n < SOURCES; n++)
 		f->source[n].datagrams = f->all;
 	/* start beyond the ids of a predecessor, which used the same key */
@@ -203,7 +213,14 @@ static bool units_add(struct datagram *d, unsigned from, unsigned to, bool last)
 
 static struct ends *ends_of(struct fragments *f, const struct datagram *d, enum list which)
 {
-	return which == OF_ALL ? &f->all : &f->source[d->source].datagrams;
+	switch (which) {
+	case OF_SOURCE:
+		return &f->source[d->source].datagrams;
+	case OF_MOVABLE:
+		return &f->movable;
+	default:
+		return &f->all;
+	}
 }
 
 static void list_add(struct fragments *f, uint16_t place, enum list which)
@@ -314,9 +331,19 @@ static void waiting_drop(struct sy_worker *w, struct datagram *d, enum sy_drop r
 		sy_packet_drop(w, m, reason);
 }
 
+/* Its fragments do not move. */
+static void datagram_fix(struct fragments *f, uint16_t place)
+{
+	struct datagram *d = &f->datagram[place];
+	if (d->movable)
+		list_remove(f, place, OF_MOVABLE);
+	d->movable = false;
+}
+
 static void datagram_end(struct fragments *f, uint16_t place)
 {
 	struct datagram *d = &f->datagram[place];
+	datagram_fix(f, place);
 	uint16_t *at = bucket_of(f, d->hash);
 	while (*at != place)
 		at = &f->datagram[*at].next;
@@ -338,7 +365,7 @@ static void datagram_drop(struct sy_worker *w, struct fragments *f, uint16_t pla
 /* Requires a free entry. There is one: each datagram counts as at least 1 towards the limit of
  * fragments. */
 static uint16_t datagram_begin(struct sy_worker *w, struct fragments *f, uint32_t hash,
-                               const struct sy_tuple *key)
+                               const struct sy_tuple *key, const struct rte_mbuf *first)
 {
 	const struct sy_balance *b = w->app;
 	uint16_t place = f->free;
@@ -356,7 +383,34 @@ static uint16_t datagram_begin(struct sy_worker *w, struct fragments *f, uint32_
 	*bucket_of(f, hash) = place;
 	list_add(f, place, OF_ALL);
 	list_add(f, place, OF_SOURCE);
+	d->movable = !relay_is_from_peer(b, first) && relay_fragments_to(w, &key->src, key->dport);
+	if (SY_UNLIKELY(d->movable))
+		list_add(f, place, OF_MOVABLE);
 	return place;
+}
+
+/* Relays a fragment of a datagram that has moved, or drops it. */
+static void fragment_move(struct sy_worker *w, struct rte_mbuf *m, uint8_t node)
+{
+	if (relay_fragment(w, m, node))
+		rte_pktmbuf_free(m);
+	else
+		sy_packet_drop(w, m, SY_DROP_RELAY_RATE);
+}
+
+/* Relays the fragments to the node where they meet. If too many packets are relayed, they stay. */
+static void datagram_move(struct sy_worker *w, struct fragments *f, uint16_t place)
+{
+	struct datagram *d = &f->datagram[place];
+	const uint8_t node = relay_fragments_to(w, &d->key.src, d->key.dport);
+	datagram_fix(f, place);
+	if (!node || !relay_fragment(w, d->waiting, node))
+		return;
+	rte_pktmbuf_free(waiting_next(d));
+	for (struct rte_mbuf *m; (m = waiting_next(d));)
+		fragment_move(w, m, node);
+	d->moved = node;
+	count_set(f, d, 1);
 }
 
 /* Drops the datagram's waiting fragments, and later ones when they arrive. */
@@ -366,6 +420,7 @@ static void datagram_spoil(struct sy_worker *w, struct fragments *f, struct data
 	if (d->spoilt != SY_DROP_NONE)
 		return;
 	d->spoilt = (uint16_t)reason;
+	datagram_fix(f, (uint16_t)(d - f->datagram));
 	waiting_drop(w, d, reason);
 	count_set(f, d, 1);
 }
@@ -373,6 +428,9 @@ static void datagram_spoil(struct sy_worker *w, struct fragments *f, struct data
 void fragments_expire(struct sy_worker *w)
 {
 	struct fragments *f = balance_worker_of(w)->fragments;
+	while (f->movable.oldest != PLACE_NONE &&
+	       w->now_ns - f->datagram[f->movable.oldest].begun_ns >= MEET_NS)
+		datagram_move(w, f, f->movable.oldest);
 	while (f->all.oldest != PLACE_NONE &&
 	       w->now_ns - f->datagram[f->all.oldest].begun_ns >= FRAGMENT_TIMEOUT_NS)
 		datagram_drop(w, f, f->all.oldest, SY_DROP_FRAGMENT_TIMEOUT);
@@ -423,9 +481,21 @@ static void datagram_release(struct sy_worker *w, struct fragments *f, uint16_t 
 			sy_packet_drop(w, piece[n], SY_DROP_FRAGMENT_WAIT_FULL);
 }
 
-/* Adds fragment i to a datagram that this worker owns. Returns NONE if it waits or was resubmitted,
- * otherwise the drop reason. */
-static enum sy_drop datagram_add(struct sy_worker *w, const struct sy_burst *burst, unsigned i,
+/* The datagram with this key. One that has moved and comes back, to its session, begins anew. */
+static uint16_t datagram_find_for(struct sy_worker *w, const struct rte_mbuf *m, uint32_t hash,
+                                  const struct sy_tuple *key)
+{
+	struct fragments *f = balance_worker_of(w)->fragments;
+	const uint16_t place = datagram_find(f, hash, key);
+	if (place == PLACE_NONE || !f->datagram[place].moved || !relay_is_from_peer(w->app, m))
+		return place;
+	datagram_end(f, place);
+	return PLACE_NONE;
+}
+
+/* Adds fragment i to a datagram that this worker owns. Returns NONE if it waits, was resubmitted or
+ * relayed; otherwise the drop reason. */
+static enum sy_drop datagram_add(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                                  uint32_t hash, const struct sy_tuple *key)
 {
 	struct fragments *f = balance_worker_of(w)->fragments;
@@ -435,8 +505,14 @@ static enum sy_drop datagram_add(struct sy_worker *w, const struct sy_burst *bur
 	unsigned to = from + (len + UNIT - 1) / UNIT;
 	bool last = v->fragment == SY_FRAGMENT_LAST;
 
-	uint16_t place = datagram_find(f, hash, key);
+	uint16_t place = datagram_find_for(w, burst->mbuf[i], hash, key);
 	struct datagram *d = place == PLACE_NONE ? NULL : &f->datagram[place];
+	burst->next[i] = SY_NEXT_PENDING;
+	if (d && d->moved) {
+		fragment_move(w, burst->mbuf[i], d->moved);
+		burst->next[i] = SY_NEXT_RELAYED;
+		return SY_DROP_NONE;
+	}
 	if (d) {
 		enum sy_drop reason = units_check(d, from, to, last);
 		if (reason == SY_DROP_NONE && d->count == FRAGMENT_PIECES)
@@ -446,7 +522,7 @@ static enum sy_drop datagram_add(struct sy_worker *w, const struct sy_burst *bur
 		if (reason != SY_DROP_NONE)
 			return reason;
 	} else {
-		place = datagram_begin(w, f, hash, key);
+		place = datagram_begin(w, f, hash, key, burst->mbuf[i]);
 		d = &f->datagram[place];
 	}
 	if (v->fragment == SY_FRAGMENT_FIRST) {
@@ -481,10 +557,7 @@ enum sy_drop fragment_classify(struct sy_worker *w, struct sy_burst *burst, unsi
 			sy_burst_steer(w, burst, i);
 			return SY_DROP_NONE;
 		}
-		enum sy_drop reason = datagram_add(w, burst, i, (uint32_t)(hash >> 32), &key);
-		if (reason == SY_DROP_NONE)
-			burst->next[i] = SY_NEXT_PENDING;
-		return reason;
+		return datagram_add(w, burst, i, (uint32_t)(hash >> 32), &key);
 	}
 	v->tuple.sport = on_it->sport;
 	v->tuple.dport = on_it->dport;

@@ -32,7 +32,8 @@ void fragment_note_reset(struct rte_mbuf *m);
 /*
  * Handles packet i, a fragment to one of the forwarder's addresses. Returns NONE if the packet
  * continues: its view now has the datagram's ports, protocol and new id. Also returns NONE if it
- * waits (SY_NEXT_PENDING) or was steered (SY_NEXT_STEERED). Otherwise returns the drop reason.
+ * waits (SY_NEXT_PENDING), was steered (SY_NEXT_STEERED) or has left for another node
+ * (SY_NEXT_RELAYED). Otherwise returns the drop reason.
  */
 enum sy_drop fragment_classify(struct sy_worker *w, struct sy_burst *burst, unsigned i);
 /* Returns an id for the fragments of a datagram from one of the forwarder's addresses. */

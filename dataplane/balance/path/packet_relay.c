@@ -50,6 +50,13 @@ static uint8_t owner_of(const struct sy_balance *b, unsigned slot, uint32_t reco
 	return group_is_ecmp(b) ? *session_mark_at(b, slot, record) & SYNC_OWNER : 0;
 }
 
+/* Charges the limit of packets that arrived at a port and are relayed. */
+static bool relay_charge(struct sy_worker *w)
+{
+	return rate_charge(&balance_worker_of(w)->relayed, w->now_ns, 1000000000 / RELAY_RATE,
+	                   RELAY_BURST);
+}
+
 /* ---- the session is known -------------------------------------------------------------------- */
 
 void relay_take(struct sy_worker *w, struct session_table *t, uint32_t record)
@@ -131,8 +138,7 @@ bool relay_to_home(struct sy_worker *w, struct sy_burst *burst, unsigned i, bool
 		sy_burst_drop(w, burst, i, SY_DROP_NO_SESSION);
 		return true;
 	}
-	if (!relay.ingress && !rate_charge(&balance_worker_of(w)->relayed, w->now_ns,
-	                                   1000000000 / RELAY_RATE, RELAY_BURST)) {
+	if (!relay.ingress && !relay_charge(w)) {
 		if (!begins)
 			sy_burst_drop(w, burst, i, SY_DROP_RELAY_RATE);
 		return !begins;
@@ -153,6 +159,29 @@ unsigned relay_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, u
 			at[stay++] = (uint8_t)i;
 	}
 	return stay;
+}
+
+/* ---- fragments ------------------------------------------------------------------------------- */
+
+uint8_t relay_fragments_to(const struct sy_worker *w, const struct sy_addr *src, uint16_t id)
+{
+	const struct sy_balance *b = w->app;
+	if (SY_LIKELY(!group_is_ecmp(b)))
+		return 0;
+	const uint8_t node = sync_node_first(b->sync, sy_slot_of(src, id), 0, w->now_ns);
+	return node == b->options.peers.node ? 0 : node;
+}
+
+bool relay_fragment(struct sy_worker *w, const struct rte_mbuf *m, uint8_t node)
+{
+	/* The node gets it as if a port had received it. When the datagram is complete, it looks
+	 * for the session, which this node may have. */
+	static const struct sync_relay arrives = {0};
+	const struct sy_balance *b = w->app;
+	return !relay_is_from_peer(b, m) && relay_charge(w) &&
+	       sync_lane_relay(b->sync, w->id, node, &arrives,
+	                       rte_pktmbuf_mtod(m, const uint8_t *) + SY_ETH_LEN,
+	                       (size_t)rte_pktmbuf_data_len(m) - SY_ETH_LEN);
 }
 
 /* ---- the sweep ------------------------------------------------------------------------------- */

@@ -350,6 +350,58 @@ static void relay_pieces(struct mirror *m, const struct sync_relay *relay,
 	mirror_run(m, 2);
 }
 
+/* Half of a datagram's fragments arrive here, and the others at the mirror. Returns true if they
+ * meet here. */
+static bool check_divided(struct flows *f, struct mirror *m, const struct sy_tuple *t, uint32_t id)
+{
+	const struct sync_relay arrives = {0};
+	const struct sync_relay found = {.visited = 1u << OTHER, .ingress = OTHER};
+	struct frame piece[PIECES], out[MANY];
+	struct sy_view v;
+	const unsigned before = m->relays, half = PIECES / 2;
+	cut(f, t, id, piece);
+	assert_int_equal(sy_packet_parse(piece[0].bytes, piece[0].len, &v), SY_DROP_NONE);
+	const uint8_t slot = sy_slot_of(&t->src, (uint16_t)v.fragment_id);
+	const bool here = sync_node_first(f->harness.b->sync, slot, 0, f->harness.now_ns) == SELF;
+	assert_int_equal(send_all(f, HARNESS_WAN, piece, half - 1, out), 0);
+	assert_int_equal(m->relays, before);
+	mirror_run(m, 5);
+	assert_int_equal(send_all(f, HARNESS_WAN, piece + half - 1, 1, out), 0);
+	mirror_run(m, 1);
+	if (here) {
+		assert_int_equal(m->relays, before);
+		relay_pieces(m, &arrives, piece + half, PIECES - half);
+	} else {
+		assert_int_equal(m->relays, before + half);
+		assert_memory_equal(&m->relay, &arrives, sizeof(arrives));
+		relay_pieces(m, &found, piece, PIECES); /* it has looked for the session */
+	}
+	join(out, collect(f, HARNESS_LAN, out, MANY));
+	return here;
+}
+
+static void test_fragments_meet_at_one_node(void **state)
+{
+	struct flows *f = *state;
+	unsigned here[2] = {0};
+	for (unsigned workers = 1; workers <= 2; workers++) {
+		struct mirror m = {0};
+		pair_become(f, SELF, workers, MASTER);
+		mirror_open(&m, f, OTHER);
+		mirror_run(&m, 500);
+		for (unsigned i = 0; i < FLOWS; i++) {
+			const struct service_key *key = &f->service[1 + 2 * (i % 2)];
+			const struct sy_tuple t = {
+			        harness_addr(i % 2 ? "2001:db8:c::1" : "198.18.0.1"), key->vip,
+			        htons((uint16_t)(6000 + i)), key->vport, SY_PROTO_UDP};
+			begin_session(f, &m, &t);
+			here[check_divided(f, &m, &t, 500 + i)]++;
+		}
+		mirror_free(&m);
+	}
+	assert_true(here[0] > 0 && here[1] > 0);
+}
+
 /* Packet buffers keep what an earlier fragment was found to be. */
 static void test_a_relayed_fragment_is_not_taken_for_an_earlier_one(void **state)
 {
@@ -398,6 +450,7 @@ int main(void)
 	        TEST(replicas_outlive_a_restart),
 	        TEST(a_node_that_returns_has_its_sessions),
 	        TEST(a_node_cedes_what_another_one_owns),
+	        TEST(fragments_meet_at_one_node),
 	        TEST(a_relayed_fragment_is_not_taken_for_an_earlier_one),
 	        TEST(there_is_no_role),
 	};
