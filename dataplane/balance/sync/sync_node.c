@@ -364,12 +364,16 @@ static uint64_t sessions_count(const struct sync_node *n)
 	return sessions;
 }
 
-/* Adds counters that other workers write: a hello may be slightly out of date. */
-static void hello_count(const struct sync_node *n, uint8_t node, struct sync_hello *hello)
+/* Adds counters that other workers write: a hello may be slightly out of date. Replicas that
+ * another node is to keep now are not counted: the peer would compare them with what it offers
+ * here. */
+static void hello_count(const struct sync_node *n, uint8_t node, uint64_t now_ns,
+                        struct sync_hello *hello)
 {
 	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
 		const struct sync_replica *r = &n->replica[node][slot];
-		if (__atomic_load_n(&r->verified, __ATOMIC_RELAXED))
+		if (__atomic_load_n(&r->verified, __ATOMIC_RELAXED) &&
+		    sync_node_keeps(n, node, slot, now_ns))
 			hello->kept += __atomic_load_n(&r->stored.count, __ATOMIC_RELAXED);
 		hello->refused += __atomic_load_n(&r->refused.count, __ATOMIC_RELAXED);
 	}
@@ -384,7 +388,7 @@ static void hellos_send(struct sync_node *n, uint64_t now_ns)
 	for (uint8_t node = 1; node < SYNC_NODES; node++) {
 		if (!is_peer(n, node) || !sync_hello_make(&n->peer[node], &n->self, now_ns, &hello))
 			continue;
-		hello_count(n, node, &hello);
+		hello_count(n, node, now_ns, &hello);
 		sync_lane_send(n, 0, node, SYNC_HELLO, &hello, sizeof(hello));
 	}
 }

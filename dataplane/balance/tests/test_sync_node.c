@@ -375,6 +375,23 @@ static bool is_equal(void)
 	return true;
 }
 
+/* Do peers report that they have just what is offered to them? */
+static bool is_reported(void)
+{
+	for (unsigned number = 1; number <= world.nodes; number++) {
+		const struct sync_node *n = world.node[number].sync;
+		for (uint8_t peer = 1; peer <= world.nodes; peer++) {
+			uint64_t offered = 0;
+			for (unsigned slot = 0; slot < SY_SLOTS; slot++)
+				if (sync_node_target(n, slot) == peer)
+					offered += sync_node_log(n, slot)->sum.count;
+			if (peer != number && sync_node_peer(n, peer)->kept != offered)
+				return false;
+		}
+	}
+	return true;
+}
+
 static void settle(uint64_t seed)
 {
 	world.loss = 0;
@@ -383,7 +400,7 @@ static void settle(uint64_t seed)
 		if (!world.node[i].lives)
 			node_start(&world.node[i]);
 	for (unsigned step = 0; step < QUIET; step++) {
-		if (step > 3000 && is_equal())
+		if (step > 3000 && is_equal() && is_reported())
 			return;
 		network_step();
 		nodes_step(false);
