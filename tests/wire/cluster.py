@@ -5,36 +5,39 @@ import copy
 
 from tests.lab import Lab, wait_until
 from tests.lab.api import forwarder as pb
-from tests.lab.ecmp import EcmpNetwork, local_addresses, pool_addresses
-from tests.lab.mode_table import ModeHosts, config
+from tests.lab.ecmp import OUTWARD, ROUTER, EcmpNetwork, local_addresses, pool_addresses
+from tests.lab.mode_table import ROWS, ModeHosts, config
 from tests.lab.mode_traffic import PROXIED, failures_of, plan_traffic, provide_content
 from tests.lab.steelyard import Steelyard
 from tests.lab.topology import BACK, v4
+from tests.wire import routers
 from tests.wire.pair import Node, make_node
 
 ECMP = ("--sync-mode", "ecmp")
 
 
 class Cluster:
-    """Lab, servers and nodes with a service of every mode. A context manager.
+    """Lab, servers and nodes with a service of every mode. A context manager, or begin() in a lab
+    that exists.
 
-    workers: of each node. counts: HTTP connections, downloads and UDP flows of FNAT."""
+    workers: of each node. counts: HTTP connections, downloads and UDP flows of FNAT. size_mb: of
+    each download."""
 
-    def __init__(self, workers=(1, 1, 1), counts=(24, 4, 12)):
-        self.workers, self.counts = workers, counts
-        self.lab = Lab(topology=EcmpNetwork, nodes=len(workers))
+    def __init__(self, workers=(1, 1, 1), counts=(24, 4, 12), lab=None, size_mb=1):
+        self.workers, self.counts, self.size_mb = workers, counts, size_mb
+        self.lab = lab or Lab(topology=EcmpNetwork, nodes=len(workers))
         self.nodes, self.traffic = {}, []
 
     def __enter__(self):
         self.lab.__enter__()
         try:
-            self._begin()
+            self.begin()
         except BaseException:
             self.lab.close()
             raise
         return self
 
-    def _begin(self):
+    def begin(self):
         router = self.lab.network.router
         self.hosts = ModeHosts(self.lab, router, PROXIED)
         self.hosts.start()
@@ -63,7 +66,7 @@ class Cluster:
             for other in self._others(number)
             for one in (*local_addresses(other), *pool_addresses(other))
         ]
-        self.traffic = plan_traffic(self.lab, made, self.counts, size_mb=1)
+        self.traffic = plan_traffic(self.lab, made, self.counts, size_mb=self.size_mb)
         return made
 
     def start(self, *numbers):
@@ -71,7 +74,15 @@ class Cluster:
         for number in numbers:
             self.nodes[number].steelyard.start()
         self.wait_joined()
+        self.announce(*numbers)
+
+    def announce(self, *numbers):
+        """Makes the router spread flows over these nodes too."""
         self.lab.network.announce(*numbers)
+
+    def withdraw(self, number):
+        """Removes a node from those over which the router spreads flows."""
+        self.lab.network.withdraw(number)
 
     def living(self):
         """Returns the nodes whose forwarders run."""
@@ -120,7 +131,7 @@ class Cluster:
     def die(self, number):
         """Kills a node's forwarder; the router notices."""
         self.nodes[number].steelyard.kill_forwarder()
-        self.lab.network.withdraw(number)
+        self.withdraw(number)
 
     def come_back(self, number):
         """Starts a node's forwarder again, and announces the node once it has found its peers."""
@@ -128,7 +139,7 @@ class Cluster:
         steelyard.start_forwarder()
         steelyard.wait_reconnected()
         self.wait_joined()
-        self.lab.network.announce(number)
+        self.announce(number)
 
     def relayed(self):
         """Returns how many packets nodes have relayed to peers, and received from them."""
@@ -144,6 +155,37 @@ class Cluster:
     def __exit__(self, *error):
         self.hosts.close()
         self.lab.__exit__(*error)
+
+
+class RoutedCluster(Cluster):
+    """The nodes' agents announce what they serve by BGP, and the router runs BIRD."""
+
+    def begin(self):
+        super().begin()
+        outward = routers.outward(
+            OUTWARD, [one for number in self.nodes for one in local_addresses(number, 1)]
+        )
+        self.router = routers.Router(self.lab, "bird", self.nodes, net=BACK, more=outward)
+
+    def _config(self, number):
+        made = super()._config(number)
+        bgp = routers.agent_bgp(v4(BACK, number), router=(BACK, ROUTER))
+        del bgp["restart_time"]  # a dead agent's routes are to be withdrawn
+        made.routes = {"bgp": bgp}
+        return made
+
+    def serving(self):
+        """Returns the nodes over which the router spreads the flows of all services."""
+        return set.intersection(*(self.router.next_hops(row.vip) for row in ROWS[:2]))
+
+    def announce(self, *numbers):
+        wait_until(lambda: self.serving() >= set(numbers), f"the router knows nodes {numbers}")
+
+    def withdraw(self, number):
+        wait_until(
+            lambda: not any(number in self.router.next_hops(row.vip) for row in ROWS),
+            f"the router sends nothing to node {number}",
+        )
 
 
 class Conversations:

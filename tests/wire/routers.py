@@ -12,6 +12,23 @@ from tests.lab.topology import FRONT, v4, v6
 from tests.lab.wait import wait_until
 
 ROUTER = 2  # its number on the front network
+# A default route of servers' packets, in a table of its own: to each node by an address that the
+# node announces with the best metric, so to the nodes that live.
+BIRD_OUTWARD = """
+ipv{family} table outward{family};
+protocol kernel {{
+    kernel table {table};
+    merge paths on;
+    ipv{family} {{ table outward{family}; import none; export all; }};
+}}
+"""
+BIRD_OUTWARD_HOP = """
+protocol static {{
+    ipv{family} {{ table outward{family}; }};
+    igp table master{family};
+    route {anywhere} recursive {address};
+}}
+"""
 
 BIRD_ROUTER = """
 log stderr all;
@@ -105,9 +122,21 @@ def start_node_daemon(lab, host, kind, number):
     return Daemon(lab, host, kind).start(replace_all(text, changes))
 
 
-def agent_bgp(router_id, families=(4, 6), **settings):
-    """Returns `routes.bgp` of a node's agent, in the file's form. settings: of each neighbor."""
-    addresses = [{4: v4, 6: v6}[family](FRONT, ROUTER) for family in families]
+def outward(table, addresses):
+    """Returns BIRD's configuration of a default route by these addresses, one of each node."""
+    text = ""
+    for family, anywhere in ((4, "0.0.0.0/0"), (6, "::/0")):
+        text += BIRD_OUTWARD.format(family=family, table=table)
+        for address in addresses:
+            if ipaddress.ip_address(address).version == family:
+                text += BIRD_OUTWARD_HOP.format(family=family, anywhere=anywhere, address=address)
+    return text
+
+
+def agent_bgp(router_id, families=(4, 6), router=(FRONT, ROUTER), **settings):
+    """Returns `routes.bgp` of a node's agent, in the file's form. router: its network, and its
+    number there. settings: of each neighbor."""
+    addresses = [{4: v4, 6: v6}[family](*router) for family in families]
     return {
         "as": 65001,
         "router_id": router_id,
@@ -118,9 +147,10 @@ def agent_bgp(router_id, families=(4, 6), **settings):
 
 
 class Router(Daemon):
-    """The host `router`, with a session to each node and family."""
+    """The host `router`, with a session to each node and family. net: the network of the nodes.
+    more: its configuration beyond that."""
 
-    def __init__(self, lab, kind, numbers, password=""):
+    def __init__(self, lab, kind, numbers, password="", net=FRONT, more=""):
         super().__init__(lab, "router", kind)
         self.ns = lab["router"].ns
         # By ports too: clients are few.
@@ -128,7 +158,7 @@ class Router(Daemon):
         self.ns.sysctl("ipv6.fib_multipath_hash_policy", 1)
         neighbours = ""
         for number in numbers:
-            for family, address in ((4, v4(FRONT, number)), (6, v6(FRONT, number))):
+            for family, address in ((4, v4(net, number)), (6, v6(net, number))):
                 word = BIRD_NEIGHBOUR if kind == "bird" else FRR_NEIGHBOUR
                 said = f" neighbor {address} password {password}" if password else " !"
                 neighbours += word.format(
@@ -137,8 +167,8 @@ class Router(Daemon):
         text = BIRD_ROUTER if kind == "bird" else FRR_ROUTER
         said = f'password "{password}";' if password else ""
         bfd = "bfd on;" if password else ""
-        text = text.format(id=v4(FRONT, ROUTER), neighbours=neighbours, password=said, bfd=bfd)
-        self.start(text)
+        text = text.format(id=self.lab["router"].v4, neighbours=neighbours, password=said, bfd=bfd)
+        self.start(text + more)
 
     def next_hops(self, address):
         """Returns the next hops of the kernel's route to an address, as the numbers of nodes."""
