@@ -42,7 +42,7 @@ help: ## list these commands
 	@echo; echo "  make demo DEMO=restart  thousands of connections through kill -9, restart and upgrade"
 	@echo "  make demo DEMO=attack   what clients notice of floods, flood by flood: a table"
 	@echo "  make demo DEMO=controller  a controller, three forwarders, requests, moves: a table"
-	@echo "  make demo DEMO=failover  a pair under load: nodes die, return, are upgraded: a table"
+	@echo "  make demo DEMO=failover  a pair, then three nodes by ECMP and BGP, under load: nodes die and return: tables"
 	@echo "  make demo DEMO=limits   tenants held to their limits, live changes, a noisy client: a table"
 	@echo "  make demo DEMO=modes    every mode, family and protocol, one and two workers: a table"
 	@echo "  make demo DEMO=priority redis and lighttpd, hooks loaded and swapped live, latencies: a table"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thousands of conversations continue while the nodes of a pair die, return and are upgraded.
+"""Thousands of conversations continue while nodes die, return and are upgraded: first those of a
+pair, then of three nodes behind ECMP.
 
 `make demo DEMO=failover` runs it; with --keep everything stays up for inspection."""
 
-import random
 import signal
 import socket
 import statistics
@@ -12,10 +12,12 @@ import sys
 import time
 
 from tests.demo.perform import perform
-from tests.demo.show import Show, say
+from tests.demo.show import say
+from tests.demo.spread import Spread
+from tests.demo.survival import Survival, ms
 from tests.lab import wait_until
 from tests.lab.mode_table import ROWS, ModeHosts, config
-from tests.lab.mode_traffic import KINDS, PROXIED, failures_of, plan_traffic, provide_content
+from tests.lab.mode_traffic import PROXIED, plan_traffic, provide_content
 from tests.lab.readiness import Reader
 from tests.lab.steelyard import FORWARDER_NICE, Steelyard, local_addresses
 from tests.lab.topology import FRONT
@@ -41,10 +43,6 @@ OWN_SHARE_MS = 100  # from keepalived's decision to the first packet: the median
 SO_TIMESTAMPNS = 35
 PACKET_OUTGOING = 4
 TCP, UDP, VRRP, TUNNELS = 6, 17, 112, (4, 41)
-
-
-def ms(seconds):
-    return f"{1000 * seconds:.0f} ms"
 
 
 def protocol(frame):
@@ -118,23 +116,22 @@ class Member:
         return self.keepalived.state() == "BACKUP" and self.node.role() == BACKUP
 
 
-class Failover:
+class Failover(Survival):
     NETWORK = {"arms": 1, "pair": True}
-    OPTIONS = {
-        "events": (20, "number of events"),
-        "connections": (2000, "HTTP connections of FNAT; all other numbers follow"),
-        "seed": (0, "repeats the events of an earlier run"),
-    }
+    OPTIONS = {"events": (20, "number of events of the pair"), **Survival.OPTIONS}
+    columns = ("of", "master", "decided", "first packet", "after", "complete")
+    legend = (
+        "From the event to keepalived's decision, and to the first packet by the other",
+        "node; time until the pair was complete again; longest wait of each kind.",
+    )
 
     def __init__(self, lab, events, connections, seed, advert_s=ADVERT_S):
-        self.lab, self.show, self.events, self.advert_s = lab, Show(), events, advert_s
-        self.seed = seed or random.randrange(1, 1 << 31)
-        self.counts = connections, max(connections // 10, 2), max(connections // 2, 4)
+        super().__init__(lab, connections, seed)
+        self.events, self.advert_s = events, advert_s
         self.hosts = ModeHosts(lab, (GATEWAY[4], f"{GATEWAY[6]} dev eth0"), PROXIED)
         self.config = config(lab.network)
         self.traffic = plan_traffic(lab, self.config, self.counts)
-        self.flows = sum(sum(traffic.counts.values()) for traffic in self.traffic)
-        self.rows, self.own_shares = [], []
+        self.own_shares = []
         self.steelyard = Steelyard(lab, self.config)
 
     def run(self):
@@ -145,24 +142,16 @@ class Failover:
         self.finish()
         self.account()
 
-    def survive_all(self):
+    def plan(self, dice):
         kinds = [self.killed, self.unplugged, self.powered_off, self.restarted, self.upgraded]
-        dice = random.Random(self.seed)
         plan = dice.sample(kinds, len(kinds)) + dice.choices(kinds, k=self.events)
-        self.show.step(f"{self.events} events at random, the same with --seed {self.seed}")
-        try:
-            for event in plan[: self.events]:
-                self.survive(event)
-        finally:
-            self.table()
+        return plan[: self.events]
 
     def start(self):
         self.show.step("Three servers, two nodes with keepalived, and a router start")
         self.hosts.start()
         provide_content(self.lab, self.traffic)
-        for host in self.lab.servers():
-            host.ns.count_resets(local_addresses(FRONT))
-        self.lab["far"].ns.count_resets()
+        self.count_resets(local_addresses(FRONT))
         standby = Steelyard(self.lab, self.config, host="standby")
         nodes = start_nodes(self.lab, self.steelyard, standby)
         self.members = [Member(self.lab, node, self.advert_s) for node in nodes.values()]
@@ -172,58 +161,27 @@ class Failover:
         self.other.start_keepalived()
         wait_until(self.other.is_backup, "node 2 is the backup")
         self.show.claim(True, "node 1 is the master, node 2 the backup")
-        self.show.step(f"{self.flows} flows begin")
-        self.reports = [traffic.start("-rate", 8 << 10) for traffic in self.traffic]
-        self.claim_whole()
+        self.begin_flows()
         self.wait_complete()
         shown = self.master.steelyard.cli(
             "get", "peers", "--forwarder", self.master.steelyard.forwarder_socket
         )
         self.show.command("steelyard get peers", shown)
 
-    def failures(self):
-        return failures_of(self.reports)
-
-    def claim_whole(self, quiet=False):
-        """Every flow is at its first server, and has an answer to its last request."""
-        lost, corrupted = self.failures()
-        text = f"all {self.flows} flows go on: none reset, none corrupted, each at its server"
-        if lost or corrupted:
-            examples = [line for report in self.reports for line in report["examples"]]
-            text = "\n     ".join([f"{lost} lost, {corrupted} corrupted:", *examples])
-        if lost or corrupted or not quiet:
-            self.show.claim(not lost and not corrupted, text)
-
     def wait_complete(self):
         self.master.node.wait_replicated(self.flows)
 
-    def step(self):
-        for traffic in self.traffic:
-            traffic.begin_step()
-        self.reports = [traffic.end_step() for traffic in self.traffic]
-
-    def survive(self, event):
-        """Lets an event happen, waits for its end, and adds a row to the table."""
+    def happen(self, event):
         before = self.master
         self.began = time.time()
         with Watch(self.lab, self.other.steelyard.host) as watch:
             complete = event(watch)
-        self.step()
-        row = [f"{len(self.rows) + 1} {event.__doc__.rstrip('.')}", str(before), str(self.master)]
-        if self.master is before or not watch.packet:
-            row += ["", "", ""]
-        else:
+        times = ["", "", ""]
+        if self.master is not before and watch.packet:
             detected, first = watch.advert - self.began, watch.packet - self.began
             self.own_shares.append(first - detected)
-            row += [ms(detected), ms(first), ms(first - detected)]
-        stalls = [
-            max(report["flows"][kind]["stall_ms"] for report in self.reports) for kind in KINDS
-        ]
-        row += [f"{stall:.0f} ms" for stall in stalls]
-        row += [complete, *map(str, self.failures())]
-        self.rows.append(row)
-        say(f"     {row[0]}: {row[2]} serves; first packet {row[4] or '-'}; complete {complete}")
-        self.claim_whole(quiet=True)
+            times = [ms(detected), ms(first), ms(first - detected)]
+        return [str(before), str(self.master), *times, complete]
 
     def taken_over(self, watch):
         """Waits until the other node serves."""
@@ -305,23 +263,9 @@ class Failover:
 
     # ---- the end ---------------------------------------------------------------------------------
 
-    def table(self):
-        say()
-        say("     From the event to keepalived's decision, and to the first packet by the other")
-        say("     node; longest wait of each kind; time until the pair was complete again.")
-        head = ["", "of", "master", "decided", "first packet", "after", *KINDS.values()]
-        self.show.table([*head, "complete", "lost", "corrupted"], self.rows)
-
-    def finish(self):
-        self.show.step("The downloads go on at full speed, to their ends")
-        self.reports = [traffic.finish() for traffic in self.traffic]
-        self.claim_whole()
-
     def account(self):
         self.show.step("The accounting")
-        for host in (self.lab["far"], *self.lab.servers()):
-            resets = host.ns.resets()
-            self.show.claim(not resets, f"{host} got {resets} TCP resets")
+        self.claim_no_resets()
         if self.own_shares:
             share = 1000 * statistics.median(self.own_shares)
             self.show.claim(
@@ -335,10 +279,7 @@ class Failover:
         for member in self.members:
             member.keepalived.stop()
         for member in self.members:
-            self.show.claim(member.steelyard.agent.stop() == 0, f"agent {member} ended cleanly")
-            self.show.claim(
-                member.steelyard.forwarder.stop() == 0, f"forwarder {member} ended cleanly"
-            )
+            self.claim_ended(member, member.steelyard)
         self.hosts.close()
 
     def look_around(self):
@@ -349,4 +290,4 @@ class Failover:
 
 
 if __name__ == "__main__":
-    sys.exit(perform(Failover, "failover", __doc__))
+    sys.exit(perform((Failover, Spread), "failover", __doc__))

@@ -10,16 +10,20 @@ from tests.lab.lab import catch_signals
 from tests.lab.steelyard import STEELYARD
 
 
-def perform(demo_class, title, about):
+def perform(parts, title, about):
     """Returns the exit status: 0 if every claim of the demo was true.
 
-    demo_class(lab) has run(), stop(), look_around() for lines of its own, and steelyard; NETWORK,
-    if present, has options of its lab. OPTIONS, if present, has numbers that the command line may
-    change, {name: (default, help)}; the class gets them. A demo that measures lists missed goals in
-    `missed`."""
+    parts: a class, or several, each of which has a lab of its own. part(lab) has run(), stop(),
+    look_around() for lines of its own, and steelyard; NETWORK, if present, has options of its lab.
+    OPTIONS, if present, has numbers that the command line may change, {name: (default, help)}; the
+    class gets its own ones. A demo that measures lists missed goals in `missed`."""
+    parts = parts if isinstance(parts, tuple) else (parts,)
     options = argparse.ArgumentParser(prog="make demo", description=about)
     options.add_argument("--keep", action="store_true", help="leave the lab up")
-    for name, (number, text) in getattr(demo_class, "OPTIONS", {}).items():
+    known = {}
+    for part in parts:
+        known |= getattr(part, "OPTIONS", {})
+    for name, (number, text) in known.items():
         options.add_argument(f"--{name}", type=int, default=number, metavar="N", help=text)
     numbers = vars(options.parse_args())
     keep = numbers.pop("keep")
@@ -27,19 +31,15 @@ def perform(demo_class, title, about):
     began = time.monotonic()
     say(paint(f"Steelyard · {title}", "bold"))
     try:
-        with Lab(outlive=keep, **getattr(demo_class, "NETWORK", {})) as lab:
-            demo = demo_class(lab, **numbers)
-            try:
-                demo.run()
-            except (Failed, CommandFailed, Expired):
-                for process in lab.processes:
-                    if "steelyard" in process.name:
-                        say(f"\n{process.describe()}")
-                raise
-            if keep:
-                look_around(demo)
-            else:
-                demo.stop()
+        for part in parts:
+            own = {name: numbers[name] for name in getattr(part, "OPTIONS", {})}
+            with Lab(outlive=keep, **getattr(part, "NETWORK", {})) as lab:
+                demo = part(lab, **own)
+                run_in(lab, demo)
+                if keep:
+                    look_around(demo)
+                else:
+                    demo.stop()
     except (Failed, CommandFailed, Expired) as error:
         say(f"\n{paint('The demo failed:', 'red')} {error}")
         return 1
@@ -55,6 +55,16 @@ def perform(demo_class, title, about):
     if not keep:
         say(f"\n{paint('All of it verified, and nothing left behind.', 'green')} ({took:.0f} s)")
     return 0
+
+
+def run_in(lab, demo):
+    try:
+        demo.run()
+    except (Failed, CommandFailed, Expired):
+        for process in lab.processes:
+            if "steelyard" in process.name:
+                say(f"\n{process.describe()}")
+        raise
 
 
 def look_around(demo):
