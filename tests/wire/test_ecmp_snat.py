@@ -2,6 +2,8 @@
 """SNAT behind ECMP: each node has pool addresses of its own, and sessions keep theirs when another
 node takes them over. TCP and downloads are among the conversations of test_ecmp.py."""
 
+import copy
+
 import pytest
 
 from tests.lab import wait_until
@@ -144,3 +146,23 @@ def test_pings_go_on_when_their_node_dies(cluster, family):
     cluster.wait_joined()
     ping()
     assert serving() != first
+
+
+def test_an_address_of_two_nodes_is_reported(cluster):
+    """Both could choose the same port of it."""
+    shared, *others = pool_addresses(1)
+    one, two = (cluster.nodes[number].steelyard for number in (1, 2))
+
+    def warnings(node):
+        text = f"{shared} is a local or pool address of this node and of node"
+        return [said for said in node.get("status")["warnings"] if said.startswith(text)]
+
+    assert not warnings(one) and not warnings(two)
+    right = copy.deepcopy(two.config)
+    two.config.peer_local_addresses.remove(shared)
+    two.config.snat[0]["pool"].append(shared)
+    two.apply()
+    wait_until(lambda: warnings(one) and warnings(two), "both nodes report it")
+    two.config = right
+    two.apply()
+    wait_until(lambda: not warnings(one) and not warnings(two), "no node reports it")

@@ -201,6 +201,15 @@ void address_follow_host(struct sy_balance *b)
 		publish_own_sources(b); /* on failure the next tick retries */
 }
 
+static void publish_own_locals(struct sy_balance *b)
+{
+	for (unsigned id = 0; id < MAX_LOCALS; id++) {
+		const struct model_local *l = &b->ctl->model->local[id];
+		__atomic_store_n(&b->local_is_own[id], l->used && !l->of_peer, __ATOMIC_RELAXED);
+	}
+	__atomic_store_n(&b->locals_version, b->locals_version + 1, __ATOMIC_RELEASE);
+}
+
 int publish_addresses(struct sy_balance *b, bool include_unreferenced)
 {
 	size_t count = (size_t)rte_hash_count(b->ctl->model->address) +
@@ -227,5 +236,6 @@ int publish_addresses(struct sy_balance *b, bool include_unreferenced)
 	const struct address_set *old = b->address_set;
 	SY_RCU_PUBLISH(b->address_set, address_set);
 	sy_rcu_retire(b->rt, (void *)(uintptr_t)old, free);
+	publish_own_locals(b);
 	return 0;
 }

@@ -6,13 +6,15 @@
 #include <stdio.h>
 
 #include "access_model.h"
+#include "away.h"
 #include "client_count.h"
 #include "control.h"
 #include "model.h"
+#include "peers.h"
 #include "saved.h"
 #include "shaping_model.h"
 
-#define WARNINGS_FIXED       7u /* warnings that occur at most once each */
+#define WARNINGS_FIXED       8u /* warnings that occur at most once each */
 #define WARNING_TEXT         480u
 #define NEIGHBOUR_WARNING_NS (600 * UINT64_C(1000000000))
 
@@ -87,6 +89,20 @@ static void warn_of_sets(struct sy_balance *b, struct warnings *to)
 	}
 }
 
+/* In a pair one node serves; the other one has the same addresses. */
+static void warn_of_shared_address(const struct sy_balance *b, struct warnings *to)
+{
+	char text[SY_ADDR_TEXT];
+	struct sy_addr addr;
+	uint8_t node;
+	if (group_is_ecmp(b) && names_find_shared(&b->peers->names, &node, &addr))
+		warn(to,
+		     "%s is a local or pool address of this node and of node %u: new sessions of "
+		     "both may use the same port, and break; give each node addresses of its own, "
+		     "and list those of the others in peer_local_addresses",
+		     sy_addr_format(&addr, text), node);
+}
+
 static void warn_of_absent_ports(struct sy_balance *b, struct warnings *to)
 {
 	for (unsigned i = 0; i < SHAPED_PORTS; i++) {
@@ -150,6 +166,7 @@ int list_warnings(struct sy_balance *b, struct arena *a, char ***out, size_t *co
 		             : strerror(-b->ctl->access->block_failed));
 	warn_of_sets(b, &to);
 	warn_of_absent_ports(b, &to);
+	warn_of_shared_address(b, &to);
 	warn_of_stage(b, &to);
 	if (client_counts_lost(b->client_counts))
 		warn(&to,

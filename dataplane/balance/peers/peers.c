@@ -305,7 +305,7 @@ int peers_create(struct sy_balance *b, struct sy_error *err)
 	b->sync_mark = table_map(MARKS, 1);
 	b->away_state = o->is_ecmp ? table_map(MARKS, 1) : NULL;
 	if (!b->sync_mark || !b->away_state != !o->is_ecmp ||
-	    names_create(&p->names, b->ctl->store, b->options.max_servers, peers_mask(o)) < 0 ||
+	    names_create(&p->names, b, b->ctl->store, b->options.max_servers, peers_mask(o)) < 0 ||
 	    !workers_create(p) || !node_create(p)) {
 		peers_destroy(b);
 		return sy_fail(err, ENOMEM, "no memory for session synchronisation");

@@ -15,11 +15,14 @@ struct __attribute__((packed)) name_entry {
 	struct sync_entry_head head;
 	uint8_t kind; /* enum name_kind */
 	uint8_t id[3];
-	uint8_t meaning[sizeof(struct names_server)]; /* or struct sy_addr; not in a deletion */
+	/* Of a server; or of an address: struct sy_addr, and 1 if new sessions use it. Not in a
+	 * deletion */
+	uint8_t meaning[sizeof(struct names_server)];
 };
 _Static_assert(sizeof(struct name_entry) == 46 && sizeof(struct name_entry) <= SYNC_ENTRY,
                "a wire format");
 #define NAME_HEAD offsetof(struct name_entry, meaning)
+#define NAME_OWN  sizeof(struct sy_addr) /* where that is; earlier versions leave it out */
 
 /* ---- own ids --------------------------------------------------------------------------------- */
 
@@ -184,10 +187,17 @@ uint16_t names_meaning(const struct names_server *server, const struct sy_addr *
 
 /* ---- polls of worker 0 ----------------------------------------------------------------------- */
 
+static uint8_t local_is_own(const struct names *n, uint32_t id)
+{
+	return id < MAX_LOCALS ? SY_READ(n->b->local_is_own[id]) : 0;
+}
+
 /* Returns a hash of the meaning of an own record; 0: the id is not in use. */
 static uint32_t meaning_hash(const struct names *n, uint32_t record)
 {
-	struct names_server name = {0};
+	struct names_server name = {
+	        .mode = record < NAMES_LOCALS ? local_is_own(n, record) : 0,
+	};
 	bool has = record < NAMES_LOCALS
 	                   ? session_local_named(n->store, (uint8_t)record, &name.addr)
 	                   : own_server(n, record - NAMES_LOCALS, false, &name);
@@ -226,8 +236,10 @@ bool names_poll(struct sy_balance *b, struct names *n)
 {
 	const struct names_table *table = SY_RCU_READ(n->table);
 	const uint32_t version = session_names_version(n->store);
-	if (version != n->sent_version) {
+	const uint32_t locals = __atomic_load_n(&b->locals_version, __ATOMIC_ACQUIRE);
+	if (version != n->sent_version || locals != n->locals_version) {
 		n->sent_version = version;
+		n->locals_version = locals;
 		n->scan_at = 0;
 	}
 	if (table != n->resolved_by) {
@@ -263,13 +275,14 @@ bool names_describe(const struct names *n, uint32_t record, uint8_t entry[static
 {
 	const bool is_server = record >= NAMES_LOCALS;
 	struct names_server name;
-	struct name_entry e =
-	        entry_of(record, SYNC_PUT, is_server ? sizeof(name) : sizeof(struct sy_addr));
+	struct name_entry e = entry_of(record, SYNC_PUT, is_server ? sizeof(name) : NAME_OWN + 1);
 	*hash = record_hash(record);
 	if (is_server ? !own_server(n, record - NAMES_LOCALS, false, &name)
 	              : !session_local_named(n->store, (uint8_t)record, &name.addr))
 		return false;
 	memcpy(e.meaning, &name, is_server ? sizeof(name) : sizeof(name.addr));
+	if (!is_server)
+		e.meaning[NAME_OWN] = local_is_own(n, record);
 	memcpy(entry, &e, e.head.len);
 	return true;
 }
@@ -329,7 +342,9 @@ static void peer_store(struct names *n, struct names_peer *p, uint32_t record,
 		p->top = record + 1;
 	p->flags[record] |= NAMES_KNOWN;
 	peer_resolve(n, p, record);
-	__atomic_store_n(&p->flags[record], NAMES_KNOWN | NAMES_COUNTED, __ATOMIC_RELEASE);
+	const bool is_own = record < NAMES_LOCALS && e->meaning[NAME_OWN];
+	__atomic_store_n(&p->flags[record], NAMES_KNOWN | NAMES_COUNTED | (is_own ? NAMES_OWN : 0),
+	                 __ATOMIC_RELEASE);
 }
 
 enum sync_result names_apply(struct names *n, unsigned node, const uint8_t *entry, uint64_t *hash)
@@ -348,6 +363,22 @@ enum sync_result names_apply(struct names *n, unsigned node, const uint8_t *entr
 	}
 	peer_store(n, p, record, &e);
 	return before & NAMES_COUNTED ? SYNC_DONE : SYNC_NEW;
+}
+
+bool names_find_shared(const struct names *n, uint8_t *node, struct sy_addr *addr)
+{
+	for (*node = 1; *node < SYNC_NODES; (*node)++) {
+		const struct names_peer *p = n->peer[*node];
+		for (uint32_t id = 0; p && id < NAMES_LOCALS; id++) {
+			const uint32_t own = __atomic_load_n(&p->own[id], __ATOMIC_RELAXED);
+			if (!(__atomic_load_n(&p->flags[id], __ATOMIC_ACQUIRE) & NAMES_OWN) ||
+			    own == NAMES_NONE || !local_is_own(n, own))
+				continue;
+			*addr = p->local[id];
+			return true;
+		}
+	}
+	return false;
 }
 
 /* Calls fn for all records of a peer that have a meaning. */
@@ -424,11 +455,13 @@ static struct names_peer *peer_create(void)
 	return NULL;
 }
 
-int names_create(struct names *n, const struct session_store *store, uint32_t servers,
-                 uint32_t peers)
+int names_create(struct names *n, const struct sy_balance *b, const struct session_store *store,
+                 uint32_t servers, uint32_t peers)
 {
-	*n = (struct names){
-	        .store = store, .resolve_at = NAMES_RECORDS, .count = NAMES_LOCALS + servers};
+	*n = (struct names){.store = store,
+	                    .b = b,
+	                    .resolve_at = NAMES_RECORDS,
+	                    .count = NAMES_LOCALS + servers};
 	n->sent_version = session_names_version(store) - 1; /* all are new */
 	n->sent = table_map(n->count, sizeof(*n->sent));
 	bool ready = n->sent;

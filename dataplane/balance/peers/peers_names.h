@@ -41,32 +41,38 @@ struct names_peer {
 	uint8_t *mark; /* [NAMES_RECORDS]: marks of the log to this peer */
 	uint32_t top;  /* no record from here on has a meaning */
 };
-enum { NAMES_KNOWN = 1, NAMES_COUNTED = 2 };
+/* NAMES_OWN: new sessions at the peer use the address. */
+enum { NAMES_KNOWN = 1, NAMES_COUNTED = 2, NAMES_OWN = 4 };
 
 struct names_table; /* own ids, sorted by meaning */
 
 struct names {
 	const struct session_store *store;
+	const struct sy_balance *b;
 	struct names_peer *peer[SYNC_NODES];
 	const struct names_table *table; /* RCU; NULL: none yet */
 	uint32_t table_version;          /* version of the store's names in it. Control thread */
 	/* Worker 0: */
-	uint32_t count;        /* number of own records */
-	uint32_t *sent;        /* [count]: hash of the meaning in the logs; 0: none */
-	uint32_t sent_version; /* version of the store's names in the logs */
-	uint32_t scan_at;      /* the next own record to compare; `count`: the scan is complete */
-	uint32_t resolve_at;   /* the next peers' record to translate again; NAMES_RECORDS: the pass
-	                          is complete */
+	uint32_t count;          /* number of own records */
+	uint32_t *sent;          /* [count]: hash of the meaning in the logs; 0: none */
+	uint32_t sent_version;   /* version of the store's names in the logs */
+	uint32_t locals_version; /* of b->local_is_own in the logs */
+	uint32_t scan_at;        /* the next own record to compare; `count`: the scan is complete */
+	uint32_t resolve_at; /* the next peers' record to translate again; NAMES_RECORDS: the pass
+	                        is complete */
 	const struct names_table *resolved_by;
 	uint32_t resolved; /* number of complete passes. Readers: all workers, acquire */
 };
 
 /* Fails with -ENOMEM. servers: bound of own server ids; peers: bitmap of node numbers. */
-int names_create(struct names *n, const struct session_store *store, uint32_t servers,
-                 uint32_t peers);
+int names_create(struct names *n, const struct sy_balance *b, const struct session_store *store,
+                 uint32_t servers, uint32_t peers);
 void names_destroy(struct names *n);
 /* Called by the control thread: publishes the table of own ids if they have changed. */
 void names_tick(struct sy_balance *b, struct names *n);
+/* Called by the control thread: finds a local or pool address that new sessions use here and at a
+ * peer, so that both could choose the same port. Returns false if there is none. */
+bool names_find_shared(const struct names *n, uint8_t *node, struct sy_addr *addr);
 /* Called by worker 0: logs changed own ids, and translates some of the peers' ids. Returns true if
  * more of them are left. */
 bool names_poll(struct sy_balance *b, struct names *n);

@@ -197,8 +197,12 @@ struct sy_balance {
 	struct rte_hash *directory;            /* see directory.c; lock-free, RCU */
 	const struct address_set *address_set; /* RCU */
 	const struct address_set *own_sources; /* RCU: sources that may not begin sessions */
-	const struct snat *snat;               /* RCU; NULL: no rules */
-	const struct access *access;           /* RCU; NULL: no access lists */
+	/* [MAX_LOCALS] by id: 1 if new sessions here use the local or pool address. Writer: the
+	 * control thread, which then increments the version; reader: worker 0, relaxed */
+	uint8_t local_is_own[MAX_LOCALS];
+	uint32_t locals_version;
+	const struct snat *snat;     /* RCU; NULL: no rules */
+	const struct access *access; /* RCU; NULL: no access lists */
 	struct limits limits;
 	const struct event_stage *stage; /* RCU; NULL: not open. event_stage.h */
 	/* Incremented after a change that may end existing sessions: the next sweep evaluates the
