@@ -20,7 +20,8 @@ struct watch {
 /* The watches of one level that may be ready. Without hooks all are of SY_USUAL. */
 struct watch_level {
 	struct watch *first, *last;
-	unsigned passed; /* waits that returned other levels' events while it was not empty */
+	unsigned passed; /* waits that returned other levels' events while it was not empty, since
+	                  * it was last reported */
 };
 
 struct set {

@@ -62,6 +62,8 @@ static int set_collect(struct set *set, struct epoll_event *out, int max)
 			first = level;
 		n += more;
 	}
+	if (first < SY_PRIORITIES)
+		set->level[first].passed = 0;
 	for (unsigned level = first + 1; level < SY_PRIORITIES; level++)
 		set->level[level].passed += set->level[level].first != NULL;
 	return n;

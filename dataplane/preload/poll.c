@@ -19,37 +19,59 @@ static short poll_bits(uint32_t ready)
 	                        POLLWRNORM | POLLRDHUP));
 }
 
-/* Suppresses sockets that may wait: those less urgent than the first, and all but one of those less
- * urgent than usual. Each LEVEL_PASSED-th time it reports one of them. */
-static int levels_sort(struct pollfd *p, nfds_t count)
+/* Waits of this thread that have suppressed ready sockets of the level, one after the other. */
+static __thread unsigned level_passed[SY_PRIORITIES];
+
+/* Returns the most urgent level that LEVEL_PASSED waits have passed over, or SY_PRIORITIES. levels:
+ * a bit for each level with a ready socket. */
+static unsigned level_due(unsigned levels)
 {
-	static unsigned suppressed;
-	unsigned first = SY_PRIORITIES, level;
-	int ready = 0, hidden = 0;
+	unsigned level = 0;
+
+	while (level < SY_PRIORITIES &&
+	       (!(levels >> level & 1) || level_passed[level] < LEVEL_PASSED))
+		level++;
+	return level;
+}
+
+/* Suppresses sockets that may wait: those less urgent than the first, and all but one of those less
+ * urgent than usual. A level that is due reports one more. is_last: the wait returns the result. */
+static int levels_sort(struct pollfd *p, nfds_t count, bool is_last)
+{
+	nfds_t space[SY_PRIORITIES + 1] = {0}; /* how many sockets of each level are reported */
+	unsigned levels = 0, hidden = 0;       /* a bit for each level */
+	int ready = 0;
 
 	for (nfds_t i = 0; i < count; i++) {
 		const struct sock *s = p[i].revents ? table_sock(p[i].fd) : NULL;
-		level = s ? sock_level(s) : SY_PRIORITIES;
-		first = level < first ? level : first;
+		if (s)
+			levels |= 1U << sock_level(s);
 	}
+	unsigned first = (unsigned)__builtin_ctz(levels), due = level_due(levels);
+	space[first] = first <= SY_USUAL ? count : 1;
+	space[due]++;
 	for (nfds_t i = 0; i < count; i++) {
 		const struct sock *s = p[i].revents ? table_sock(p[i].fd) : NULL;
-		if (!s)
-			continue;
-		level = sock_level(s);
-		bool is_reported = level == first && (level <= SY_USUAL || ready == 0);
-		if (!is_reported && hidden++ == 0 && ++suppressed % LEVEL_PASSED == 0)
-			is_reported = true;
-		if (is_reported)
+		unsigned level = s ? sock_level(s) : 0;
+		if (s && space[level] > 0) {
+			space[level]--;
 			ready++;
-		else
+		} else if (s) {
+			hidden |= 1U << level;
 			p[i].revents = 0;
+		}
+	}
+	for (unsigned level = 0; is_last && level < SY_PRIORITIES; level++) {
+		bool is_passed = hidden >> level & 1 && level != due;
+		if (levels >> level & 1)
+			level_passed[level] = is_passed ? level_passed[level] + 1 : 0;
 	}
 	return ready;
 }
 
-/* Stores which sockets of the stack are ready. Locked. */
-static int stack_check(struct pollfd *p, nfds_t count)
+/* Stores which sockets of the stack are ready. is_last: the wait returns the result, if one is.
+ * Locked. */
+static int stack_check(struct pollfd *p, nfds_t count, bool is_last)
 {
 	struct sock *other = NULL;
 	int ready = 0;
@@ -64,7 +86,7 @@ static int stack_check(struct pollfd *p, nfds_t count)
 		p[i].revents = poll_bits(sock_ready(s)) & (p[i].events | POLLERR | POLLHUP);
 		ready += p[i].revents != 0;
 	}
-	return ready > 1 && runner.sorted ? levels_sort(p, count) : ready;
+	return ready > 0 && runner.sorted ? levels_sort(p, count, is_last) : ready;
 }
 
 /* Copies the descriptors that the kernel polls: its own, and listeners. Returns how many these
@@ -147,10 +169,10 @@ static int poll_wait(struct pollfd *p, nfds_t count, struct pollfd *kernel, uint
 	int ready, rc;
 
 	do {
-		ready = wait_posted(&wait) ? stack_check(p, count) : 0;
+		ready = wait_posted(&wait) ? stack_check(p, count, false) : 0;
 		if (!ready) {
 			runner_poll();
-			ready = stack_check(p, count);
+			ready = stack_check(p, count, false);
 		}
 		nfds_t kernels = kernel_fill(kernel + WAIT_OWN, p, count);
 		if (ready || is_past(deadline))
@@ -163,7 +185,7 @@ static int poll_wait(struct pollfd *p, nfds_t count, struct pollfd *kernel, uint
 		rc = 0;
 		if (!ready && !wait_posted(&wait))
 			runner_poll();
-		stack_check(p, count);
+		stack_check(p, count, true);
 		ready = merge(p, kernel + WAIT_OWN, count);
 	} while (!ready && !is_past(deadline));
 	wait_leave(&wait);

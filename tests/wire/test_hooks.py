@@ -120,6 +120,16 @@ def test_urgent_connections_are_reported_first(stack, kind):
     assert served_order(stack, pid) == ARRIVED
 
 
+@pytest.mark.parametrize("kind", ("epoll", "poll", "select"))
+def test_urgent_connections_stay_first(stack, kind):
+    """However often: a level that earlier waits have passed over, and that was then reported, has
+    no claim to come first."""
+    name, pid = start_server(stack, kind)
+    hook(name, "load", "urgent", "pattern", *PATTERN)
+    for _ in range(20):
+        assert served_order(stack, pid) == SORTED
+
+
 def test_segment_hook_at_a_listener_covers_accepted_connections(stack):
     """Connections accepted from then on, each with earlier bytes."""
     name, pid = start_server(stack, "epoll")
