@@ -24,6 +24,7 @@ class Stage:
         self.workers, self.mode, self.huge = workers, mode, huge
         self.checked, self.running = checked, running
         self.nginx, self.dns, self.echo = {}, {}, {}
+        self.accounting = None  # of the present test
 
     def __enter__(self):
         self.lab.__enter__()
@@ -134,7 +135,8 @@ class Stage:
 
     def begin_again(self, service):
         """Removes the service and adds it again, without its sessions and counters. Waits for the
-        last packets of its connections, which would be dropped without a server."""
+        last packets of its connections, which would be dropped without a server. Ends that earlier
+        tests have closed answer the service's resets of their sessions."""
 
         def over():
             states = {one["state"] for one in self.steelyard.sessions("--service", service.name)}
@@ -146,6 +148,8 @@ class Stage:
             self.apply()
             wait_until(over, "earlier tests' connections are over")
             service.timeouts = kept
+        if self.accounting:
+            self.accounting.expected.add("session-killed")
         self.config.services.remove(service)
         self.apply()
         self.config.services.append(service)
@@ -159,6 +163,7 @@ class Accounting:
         self.stage = stage
         self.before = stage.steelyard.drops()
         self.forwarder = stage.steelyard.forwarder
+        self.expected = set()  # reasons besides those that the test names
 
     def dropped(self):
         """Returns drops since the test's start, by reason."""
@@ -170,6 +175,7 @@ class Accounting:
 
     def close(self, allowed, log):
         """log: the DropLog that shows the packets."""
+        allowed = {*allowed, *self.expected}
         unexplained = {name: n for name, n in self.dropped().items() if name not in allowed}
         packets = "\n".join(log.describe(unexplained)) if unexplained else ""
         assert not unexplained, f"unexplained drops: {unexplained}\n{packets}"
