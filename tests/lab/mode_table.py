@@ -188,7 +188,7 @@ class ModeHosts:
 
     def _icmp(self, row):
         """The VIP itself answers pings."""
-        output = self.lab["far"].ns.run(["ping", "-n", "-c3", "-i0.2", "-W5", row.vip])
+        output = self.lab["far"].ns.run(["ping", "-n", "-c3", "-i0.2", "-W60", row.vip])
         assert re.search(r"\b3 received", output), output
         return "3 echoes"
 
@@ -219,7 +219,7 @@ class ModeHosts:
     def _snat_icmp(self, row):
         for name in self.names():
             output = self.lab[name].ns.run(
-                ["ping", "-n", "-c3", "-i0.2", "-W5", self.lab["far"].address(row.client)]
+                ["ping", "-n", "-c3", "-i0.2", "-W60", self.lab["far"].address(row.client)]
             )
             assert re.search(r"\b3 received", output), output
         return "3 echoes from each server"

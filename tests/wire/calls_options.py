@@ -317,7 +317,7 @@ def ended(one, own):
     one.setblocking(False)
     attempt("accept", one.accept)
     order = dial(f"call {own} 7008")
-    order.settimeout(20)
+    order.settimeout(60)
     attempt("refused", order.recv, 1)
     one.setblocking(True)
     one.listen(5)

@@ -24,7 +24,7 @@ def frame(message):
 class Control:
     """One connection; a context manager."""
 
-    def __init__(self, path, timeout_s=10):
+    def __init__(self, path, timeout_s=60):
         self.socket = socket.socket(socket.AF_UNIX)
         # Blocking: connect() waits while the backlog is full.
         self.socket.connect(str(path))

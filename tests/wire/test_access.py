@@ -68,7 +68,7 @@ def test_reset_rule_answers_with_a_reset(stage, family):
             socket.AF_INET if family == 4 else socket.AF_INET6, socket.SOCK_DGRAM
         )
     ) as one:
-        one.settimeout(10)
+        one.settimeout(60)
         one.connect((VIP[family], DNS))
         one.send(b"anything")
         with pytest.raises(OSError, match="(?i)refused|prohibited|unreachable|denied|no route"):

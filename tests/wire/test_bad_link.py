@@ -152,7 +152,7 @@ def test_datagrams_are_answered_as_often_as_delivered(bad, row):
     with one:
         one.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
         one.connect((row.vip, DATAGRAMS + ROWS.index(row)))
-        one.settimeout(30)
+        one.settimeout(60)
         one.send(b"first")  # neighbours are resolved now
         assert one.recv(100) == b"first"
         before = bad.link.settle()

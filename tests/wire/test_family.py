@@ -135,7 +135,7 @@ def datagram_ends(families, family):
     ):
         answering.bind((server.address(10 - family), LARGE))
         for one in (answering, asking):
-            one.settimeout(10)
+            one.settimeout(60)
         yield asking, answering
 
 

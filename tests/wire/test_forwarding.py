@@ -142,7 +142,7 @@ def test_large_transfers_arrive_whole(stage, family):
 @families
 def test_vip_answers_ping(stage, family):
     for host in ("client", "far"):
-        output = stage.lab[host].ns.run(["ping", "-c3", "-i0.2", "-W5", "-s1200", VIP[family]])
+        output = stage.lab[host].ns.run(["ping", "-c3", "-i0.2", "-W60", "-s1200", VIP[family]])
         assert " 0% packet loss" in output
 
 
@@ -174,7 +174,7 @@ def test_tcp_with_ip_options_connects(stage, family, option):
     data = os.urandom(20000)
     with stage.client.ns.socket(kind, socket.SOCK_STREAM) as one:
         one.setsockopt(*option)
-        one.settimeout(10)
+        one.settimeout(60)
         one.connect((VIP[family], ECHO))
         one.sendall(data)
         assert receive_exactly(one, len(data)) == data

@@ -116,11 +116,11 @@ def test_shuffled_fragments_pass_snat(cut, family):
     own = [client_socket(host, family) for host in hosts]
     with own[0], own[1], client_socket(outside, family) as remote:
         target = remote.getsockname()[:2]
-        remote.settimeout(10)
+        remote.settimeout(60)
         for turn in range(6):
             peers = {}
             for host, one in zip(hosts, own, strict=True):
-                one.settimeout(10)
+                one.settimeout(60)
                 data = os.urandom(4000 + turn)
                 send_shuffled(cut, host, rng, [(one.getsockname()[:2], target, data)])
                 got, peer = remote.recvfrom(65535)
@@ -154,7 +154,7 @@ def test_shuffled_fragments_pass_between_the_families(cut, family):
     with client_socket(cut.client, family) as one, client_socket(cut.client, family) as two:
         for each in (one, two):
             assert ask(each, target, bytes(3000)) == bytes(3000)  # s1 learns the path's MTU
-            each.settimeout(10)
+            each.settimeout(60)
         for turn in range(6):
             asked = {each: os.urandom(3000 + turn) for each in (one, two)}
             send_shuffled(

@@ -152,7 +152,7 @@ def test_large_datagrams_find_the_path_mtu(icmp, row):
 def test_a_refused_port_is_reported(icmp, row):
     family = socket.AF_INET if row.client == 4 else socket.AF_INET6
     with icmp.lab["far"].ns.socket(family, socket.SOCK_DGRAM) as one:
-        one.settimeout(10)
+        one.settimeout(60)
         one.connect((row.vip, REFUSED))
         one.send(b"is the port open?")
         with pytest.raises(ConnectionRefusedError):

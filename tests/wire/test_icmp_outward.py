@@ -62,7 +62,7 @@ def outward(outward_stage, request):
 
 def inside_socket(outward, family, kind=socket.SOCK_DGRAM, source=None):
     one = outward.lab["s1"].ns.socket(socket.AF_INET if family == 4 else socket.AF_INET6, kind)
-    one.settimeout(10)
+    one.settimeout(60)
     one.bind((source or outward.lab["s1"].address(family), 0))
     return one
 
@@ -118,7 +118,7 @@ def test_a_refused_port_is_reported(outward, family):
             one.recv(100)
     for source in (None, DEEP[family]):
         with far.ns.socket(one.family, socket.SOCK_DGRAM) as remote:
-            remote.settimeout(10)
+            remote.settimeout(60)
             remote.bind((far.address(family), 0))
             with inside_socket(outward, family, source=source) as one:
                 one.sendto(b"hello", remote.getsockname()[:2])
@@ -164,7 +164,7 @@ def test_traceroute_to_the_inside_ends_at_the_pool(outward, family):
         ) as remote,
         inside_socket(outward, family, source=DEEP[family]) as one,
     ):
-        remote.settimeout(10)
+        remote.settimeout(60)
         remote.bind((far.address(family), 0))
         own = remote.getsockname()[:2]
         one.sendto(b"hello", own)

@@ -160,7 +160,7 @@ def test_vlan_tags_arrive(link_lab, link):
     with wire:
         wire.bind((link.name, ETH_P_ALL))
         wire.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
-        wire.settimeout(30)
+        wire.settimeout(60)
         with Flow(link) as flow, tagging(link_lab, "client", 5, link.name):
             flow.send(1)
             while True:

@@ -124,7 +124,7 @@ def test_requests_during_a_restart_are_answered(stage):
             one.socket.sendall(b"GET / HTTP/1.1\r\nHost: lab\r\n\r\n")
         stage.steelyard.start_forwarder()
         for one, server in zip(talk.web, talk.servers, strict=False):
-            one.socket.settimeout(20)
+            one.socket.settimeout(60)
             while not one.buffer.endswith(b"\n") or server.encode() not in one.buffer:
                 one.buffer += one.socket.recv(65536)
             one.buffer = b""

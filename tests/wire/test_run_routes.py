@@ -61,7 +61,7 @@ def asker(stack):
     start(stack, "lighttpd", command, PORT, "--name", stack_name("routes"))
     # Neighbour entries exist for clients through the router and through the bridge.
     for address in (V4, V6):
-        stack["far"].ns.run(["ping", "-c1", "-W10", address])
+        stack["far"].ns.run(["ping", "-c1", "-W60", address])
     made = Asker(stack)
     for name in ("client", "far"):
         for family in (4, 6):

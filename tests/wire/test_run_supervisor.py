@@ -20,7 +20,7 @@ import errno, os, socket, struct, sys
 def connect(name):
     one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     one.connect(chr(0) + name)
-    one.settimeout(20)
+    one.settimeout(60)
     return one
 def ask(one, secret, kind):
     one.send(secret + struct.pack("=II16sHH4x", VERSION, kind, bytes(16), 0, 0))

@@ -254,7 +254,7 @@ def test_repeated_syn_leaves_a_server_that_is_down(stage, family):
             stage.apply()
             stage.nginx["s3"].stop()
             stage.steelyard.wait_server(service.name, s3.address(family), "down")
-            one.settimeout(30)
+            one.settimeout(60)
             wait_until(lambda: select.select([], [one], [], 0)[1], "another server answers")
             one.sendall(b"GET / HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n")
             answer = b""

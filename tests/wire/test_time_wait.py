@@ -63,7 +63,7 @@ def visit(host, family, port):
     for _ in range(100_000):
         with host.ns.socket(kind) as one:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.settimeout(10)
+            one.settimeout(60)
             one.bind(("", port))
             try:
                 one.connect((VIP[family], ECHO))
