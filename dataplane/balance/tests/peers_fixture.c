@@ -431,7 +431,7 @@ void mirror_free(struct mirror *m)
 
 void mirror_run(struct mirror *m, unsigned ms)
 {
-	const unsigned step = ms > 2000 ? 50 : 1;
+	const unsigned step = ms > 100000 ? 200 : ms > 2000 ? 50 : 1;
 	for (; ms >= step; ms -= step) {
 		harness_advance(&m->f->harness, step * UINT64_C(1000000));
 		for (unsigned i = 0; i < for_mirror; i++)
