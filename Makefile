@@ -208,4 +208,4 @@ uninstall: ## remove installed files; the configuration stays
 	done
 
 clean: ## remove everything that was built, except the toolchain
-	rm -rf build/dev build/asan build/fuzz build/bin build/results build/bench build/tmp build/clock
+	rm -rf build/dev build/asan build/fuzz build/fuzz-long build/bin build/results build/bench build/tmp build/clock

@@ -145,23 +145,26 @@ def build_fuzz(build, targets):
 def test_fuzz(seconds=FUZZ_S):
     """Runs each fuzz target for some seconds, as many in parallel as there are cores.
 
-    Go's targets search in the long run only: the suite `go` runs their seeds, and to search, the
-    compiler builds all packages that they use once more, with counters."""
-    build = ROOT / "build/fuzz"
+    A short run tries the seeds and their neighbours: without optimisation, compiling takes less
+    than half the time. Go's targets search in the long run only: the suite `go` runs their seeds,
+    and to search, the compiler builds all packages that they use once more, with counters."""
+    is_long = seconds > FUZZ_S
+    build, level = (ROOT / "build/fuzz-long", "2") if is_long else (ROOT / "build/fuzz", "0")
     if not (build / "build.ninja").exists():
-        process = run("meson", "setup", build, "-Dfuzz=true", env={"CC": "ccache clang"})
+        options = ("-Dfuzz=true", f"-Doptimization={level}")
+        process = run("meson", "setup", build, *options, env={"CC": "ccache clang"})
         if process.returncode:
-            return check_of(process, "meson setup build/fuzz")
+            return check_of(process, f"meson setup {build.name}")
     process = run("ninja", "-C", build, "build.ninja")
     if process.returncode:
-        return check_of(process, "configuring build/fuzz again")
+        return check_of(process, f"configuring {build.name} again")
     listed = run("ninja", "-C", build, "-t", "targets", "all").stdout
     targets = sorted(re.findall(r"^(\S*/fuzz_[a-z]+): ", listed, re.M))
     if not targets:
-        return complaints([listed[-2000:]], "no fuzz targets in build/fuzz")
+        return complaints([listed[-2000:]], f"no fuzz targets in {build.name}")
     built, count = build_fuzz(build, targets)
     calls = [functools.partial(fuzz_one, build, target, seconds) for target in built]
-    if seconds > FUZZ_S:
+    if is_long:
         calls += [functools.partial(go_fuzz, *target, seconds) for target in GO_FUZZ.items()]
     for result in parallel(calls):
         count += result
@@ -197,7 +200,9 @@ LOOPBACK = 'ip link set lo up && sysctl -qw net.ipv6.conf.lo.disable_ipv6=0 && e
 def go_suite(*arguments):
     """Failed tests may run again alone: alone.py."""
     # Slow tests of a package mostly wait. The limit is long: no test may fail for lack of a core.
-    command = ("go", "test", "-json", "-count=1", "-timeout", "40m", "-parallel", "4", *arguments)
+    # `make lint` vets.
+    options = ("-json", "-count=1", "-vet=off", "-timeout", "40m", "-parallel", "4")
+    command = ("go", "test", *options, *arguments)
     process = run("unshare", "--net", "sh", "-c", LOOPBACK, "sh", *command)
     count, output, begun = Count(), {}, set()
     for line in process.stdout.splitlines():
