@@ -3,12 +3,14 @@
 for another slot key, otherwise at an upgrade, which keeps sessions."""
 
 import ipaddress
+import sys
 
 import pytest
 
 from tests.lab import wait_until
 from tests.lab.api import forwarder as pb
 from tests.lab.clients import HttpConnection
+from tests.lab.process import run
 from tests.lab.steelyard import VIP, WEB, Steelyard
 from tests.lab.topology import FRONT, v4
 from tests.wire.control import Control
@@ -140,12 +142,32 @@ def test_refused_groups(grouped):
         (group("x", 1, 1, peers=[]), "no other node"),
         (group("x", 1, 1, port=0), "from 1 to 65535"),
         (group("x", 1, 1, address=b"123"), "4 or 16 bytes"),
-        (group("x", 1, 1, address=bytes([192, 0, 2, 1])), "must be an address of this host"),
+        (group("x", 1, 1, address=bytes([192, 0, 2, 1])), "must name an address of this host"),
         (group("x", 1, 1, secrets=[pb.GroupSecret(id=1, secret=b"short")]), "32 to 256 bytes"),
     ):
         assert why in refusal(first, wanted)
+    # Another program has the port: a process that fails on that would not start again.
+    code = "import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
+    code += f"s.bind(('{v4(FRONT, HOSTS[1][1])}', {SYNC_PORT})); print('bound', flush=True); "
+    other = grouped.lab.start(
+        "forwarder", "other", [sys.executable, "-c", code + "time.sleep(999)"]
+    )
+    other.wait_for("bound")
+    assert "no other program uses" in refusal(first, group("x", 1, 1))
+    other.kill()
     assert not first.peers().group
+
+    # A start without the saved group could make a second master.
     steelyard = first.steelyard
+    steelyard.forwarder.stop()
+    saved = steelyard.dir / "state" / "group"
+    saved.write_bytes(b"\xff")
+    argv = steelyard.forwarder_argv(*steelyard.forwarder_options())
+    failed = run(grouped.lab["forwarder"].ns.command(argv), check=False)
+    assert failed.returncode == 1
+    assert f"it cannot be read; remove {saved}: the agent writes it again" in failed.stderr
+    saved.unlink()
+    steelyard.start_forwarder()
     slot_key = steelyard.dir / "slot-key"
     slot_key.write_text(KEY)
     secret = steelyard.dir / "secret"

@@ -45,7 +45,7 @@ static int group_apply(struct sy_balance *b, const pb_group *g, pb_group_result 
 	result->changed = strcmp(group.version, b->ctl->group) != 0;
 	result->restarts = wanted.restart;
 	if (rc == 0 && result->changed && g->node)
-		rc = peers_address_check(&group.peers.address, err);
+		rc = peers_address_check(&group.peers.address, group.peers.port, err);
 	sy_secret_wipe(&group, sizeof(group));
 	if (rc < 0 || !result->changed)
 		return rc;

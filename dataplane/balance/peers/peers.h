@@ -148,8 +148,9 @@ void peers_relayed(void *peers, unsigned worker, const struct sync_relay *relay,
 
 /* ---- peers_socket.c -------------------------------------------------------------------------- */
 
-/* Fails with -EINVAL if no socket can be bound to the address. */
-int peers_address_check(const struct sy_addr *addr, struct sy_error *err);
+/* Fails with -EINVAL if the sockets could not be bound to the address: a process that fails on it
+ * would not start again. */
+int peers_address_check(const struct sy_addr *addr, uint16_t port, struct sy_error *err);
 int peers_sockets_open(struct peers *p, struct sy_error *err);
 void peers_sockets_close(struct peers *p);
 /* Passes what has arrived to the node. Returns whether there was anything; sets *more if more may

@@ -48,28 +48,42 @@ static int select_by_worker(int fd, unsigned workers)
 	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program));
 }
 
+/* Returns a socket bound to an address, which others of this user may share; or a negative errno.
+ */
+static int socket_bind(const struct sy_addr *addr, uint16_t port, struct sy_error *err)
+{
+	const int one = 1;
+	char text[SY_ADDR_TEXT];
+	union address own;
+	socklen_t len = address_fill(&own, addr, port);
+	int fd = socket(own.any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return sy_fail(err, errno, "peers: no socket: %s", strerror(errno));
+	if (own.any.sa_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) == 0 &&
+	    bind(fd, &own.any, len) == 0)
+		return fd;
+	sy_fail(err, errno,
+	        "peers: %s port %u: %s; --sync, or the group, must name an address of this host "
+	        "and "
+	        "a UDP port that no other program uses",
+	        sy_addr_format(addr, text), port, strerror(errno));
+	close(fd);
+	return -err->code;
+}
+
 static int socket_open(struct peers *p, unsigned worker, struct sy_error *err)
 {
 	const struct sy_peers_options *o = &p->options;
-	const int one = 1, buffer = BUFFER;
-	char text[SY_ADDR_TEXT];
-	union address own;
-	socklen_t len = address_fill(&own, &o->address, o->port);
-	int fd = socket(own.any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	p->worker[worker].fd = fd;
+	const int buffer = BUFFER;
+	int fd = socket_bind(&o->address, o->port, err);
 	if (fd < 0)
-		return sy_fail(err, errno, "peers: no socket: %s", strerror(errno));
+		return fd;
+	p->worker[worker].fd = fd;
 	/* SO_RCVBUFFORCE exceeds the host's limit, but needs CAP_NET_ADMIN. */
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof(buffer)) < 0)
 		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer));
-	if (own.any.sa_family == AF_INET6)
-		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
-	if (setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) < 0 ||
-	    bind(fd, &own.any, len) < 0)
-		return sy_fail(err, errno,
-		               "peers: %s port %u: %s; --sync names an address of this host and a "
-		               "UDP port that no other program uses",
-		               sy_addr_format(&o->address, text), o->port, strerror(errno));
 	if (worker == 0 && select_by_worker(fd, p->b->workers) < 0)
 		return sy_fail(err, errno, "peers: the kernel accepts no socket selection: %s",
 		               strerror(errno));
@@ -77,18 +91,12 @@ static int socket_open(struct peers *p, unsigned worker, struct sy_error *err)
 	return 0;
 }
 
-int peers_address_check(const struct sy_addr *addr, struct sy_error *err)
+int peers_address_check(const struct sy_addr *addr, uint16_t port, struct sy_error *err)
 {
-	char text[SY_ADDR_TEXT];
-	union address own;
-	socklen_t len = address_fill(&own, addr, 0);
-	int fd = socket(own.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	const int failed = fd < 0 || bind(fd, &own.any, len) < 0 ? errno : 0;
+	int fd = socket_bind(addr, port, err);
 	if (fd >= 0)
 		close(fd);
-	return failed ? sy_fail(err, EINVAL, "peers: %s: %s; it must be an address of this host",
-	                        sy_addr_format(addr, text), strerror(failed))
-	              : 0;
+	return fd < 0 ? -EINVAL : 0;
 }
 
 int peers_sockets_open(struct peers *p, struct sy_error *err)

@@ -151,9 +151,12 @@ int group_file_load(const char *directory, struct saved_group *out, struct sy_er
 	free(bytes);
 	if (rc == -ENOENT)
 		return 0;
-	if (rc < 0) /* without the group, a node of a pair would serve beside its master */
-		sy_fail_in(err, "the agent writes it again when the file is removed");
-	return rc;
+	if (rc == 0)
+		return 0;
+	/* Without the group, a node of a pair would serve beside its master. */
+	const struct sy_error why = *err;
+	return sy_fail(err, -rc, "%.160s; remove %.120s: the agent writes it again", why.text,
+	               path);
 }
 
 static int bytes_save(const char *directory, const uint8_t *bytes, size_t len)
