@@ -12,6 +12,7 @@
 #include <arpa/inet.h>
 
 #include "access_check.h"
+#include "away.h"
 #include "challenge.h"
 #include "create.h"
 #include "locate.h"
@@ -39,11 +40,13 @@ bool defence_has_outstanding_cookies(const struct sy_worker *w, const struct ser
 	uint32_t at = SY_READ(b->cookies_at[service->id]);
 	if (at != 0)
 		return balance_seconds(w) - at <= COOKIE_LIFE;
-	/* The predecessor process may have sent cookies, or the former master. */
+	/* The predecessor process may have sent cookies, or the former master, or a node that has
+	 * just left the group. */
 	uint32_t began = SY_READ(b->watches_since), served = SY_READ(b->serves_since);
 	return service->policy.syn_defence == DEFENCE_AUTO &&
 	       (began == 0 || balance_seconds(w) - began <= COOKIE_LIFE ||
-	        (served != 0 && balance_seconds(w) - served <= COOKIE_LIFE));
+	        (served != 0 && balance_seconds(w) - served <= COOKIE_LIFE) ||
+	        (group_is_ecmp(b) && sync_node_has_changed(b->sync, w->now_ns)));
 }
 
 void defence_note(const struct sy_worker *w, const struct service *service)
