@@ -101,8 +101,12 @@ func (m *Manager) pause() time.Duration {
 // look assesses this host, and announces and withdraws routes.
 func (m *Manager) look(ctx context.Context) {
 	config := m.options.Config()
-	if config == nil {
+	switch {
+	case config != nil:
+	case m.options.Drained():
 		config = &model.Config{}
+	default: // none has been valid since this start: the forwarder keeps the last one, and the routes of an earlier agent stay
+		return
 	}
 	var states []State
 	if config.Routes.Enabled() {

@@ -123,6 +123,28 @@ func TestARestartingForwarderKeepsItsRoutes(t *testing.T) {
 	expect("it is drained", false, true)
 }
 
+func TestRoutesStayWhileTheConfigurationIsInvalid(t *testing.T) {
+	b := newBench(time.Hour)
+	config := b.config
+	b.config = nil
+	b.look(t.Context())
+	if b.states != nil || b.pause() != lookEvery {
+		t.Errorf("without a configuration: %v", b.states)
+	}
+	b.config = config
+	b.look(t.Context())
+	before := text(b.states)
+	b.config = nil
+	b.look(t.Context())
+	if got := text(b.states); got != before || before == "" {
+		t.Errorf("it became invalid: %s", got)
+	}
+	b.drained = true
+	if b.look(t.Context()); len(b.states) != 0 {
+		t.Errorf("drained: %v", b.states)
+	}
+}
+
 func TestAForwarderThatIsGoneAtTheStartIsWithdrawn(t *testing.T) {
 	b := newBench(0)
 	b.next = Assessment{Silent: true, Fault: "gone"}
