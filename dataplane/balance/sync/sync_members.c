@@ -32,6 +32,14 @@ bool sync_node_keeps(const struct sync_node *n, uint8_t owner, unsigned slot, ui
 	return sync_node_first(n, slot, 1u << owner, now_ns) == n->self.node;
 }
 
+uint8_t sync_node_next(const struct sync_node *n, unsigned slot, uint32_t visited, uint64_t now_ns)
+{
+	if (sync_node_has_changed(n, now_ns))
+		return sync_node_first(n, slot, visited, now_ns);
+	const uint8_t first = sync_node_first(n, slot, 0, now_ns);
+	return visited >> first & 1 ? 0 : first;
+}
+
 uint32_t sync_node_alive(const struct sync_node *n)
 {
 	return __atomic_load_n(&n->alive, __ATOMIC_RELAXED);

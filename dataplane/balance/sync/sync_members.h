@@ -23,6 +23,10 @@ uint8_t sync_node_first(const struct sync_node *n, unsigned slot, uint32_t witho
                         uint64_t now_ns);
 /* Is this node to keep the replicas of the owner's sessions in the slot? */
 bool sync_node_keeps(const struct sync_node *n, uint8_t owner, unsigned slot, uint64_t now_ns);
+/* The next node that may have a session of the slot, if those in `visited` have not; 0: none. The
+ * slot's first node keeps the replicas of all others; shortly after a change of the members it may
+ * lack some, and every living node is the next one, in the slot's order. */
+uint8_t sync_node_next(const struct sync_node *n, unsigned slot, uint32_t visited, uint64_t now_ns);
 /* Bitmap of the living peers, up to 200 ms old. */
 uint32_t sync_node_alive(const struct sync_node *n);
 /* When the peer last died, or fell silent; 0: never. */

@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "sync_fixture.h"
+#include "sync_members.h"
 #include "sync_node.h"
 
 #define NODES   4
@@ -411,6 +412,23 @@ static void settle(uint64_t seed)
 	fail_msg("seed %llu: replicas differ", (unsigned long long)seed);
 }
 
+/* Nodes have come lately: of a slot's sessions, any of them may have one that no other has. */
+static void check_all_are_asked(void)
+{
+	const uint32_t all = (2u << world.nodes) - 2;
+	for (unsigned i = 1; i <= world.nodes; i++) {
+		const struct sync_node *n = world.node[i].sync;
+		uint32_t visited = 1u << i;
+		uint8_t node;
+		assert_true(sync_node_has_changed(n, world.now_ns));
+		while ((node = sync_node_next(n, used[0], visited, world.now_ns))) {
+			assert_false(visited >> node & 1);
+			visited |= 1u << node;
+		}
+		assert_int_equal(visited, all);
+	}
+}
+
 static void run(uint64_t seed)
 {
 	memset(&world, 0, sizeof(world));
@@ -429,6 +447,7 @@ static void run(uint64_t seed)
 		world.now_ns += STEP_NS;
 	}
 	settle(seed);
+	check_all_are_asked();
 	for (unsigned i = 1; i <= world.nodes; i++)
 		node_stop(&world.node[i], true);
 }
