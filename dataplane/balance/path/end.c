@@ -3,6 +3,7 @@
  * (evict.c, create.c). */
 #include "end.h"
 
+#include "away.h"
 #include "client_sessions.h"
 #include "opening_queue.h"
 #include "pressure.h"
@@ -33,6 +34,7 @@ static void end_hashed(struct sy_worker *w, struct session_table *t, uint32_t re
 	struct session *s = session_at(t, record);
 	struct balance_worker *bw = balance_worker_of(w);
 	const struct sy_balance *b = w->app;
+	const bool counts = session_counts(b, t->slot, record);
 	if (SY_LIKELY(!session_is_replica(b, t->slot, record)))
 		reset_time_wait(w, s, session_cold_at(t, record));
 	synced_end(w, t->slot, record);
@@ -43,7 +45,8 @@ static void end_hashed(struct sy_worker *w, struct session_table *t, uint32_t re
 		client_sessions_end(w, t, record);
 	SY_COUNT(bw->share[s->server].traffic.ended, 1);
 	bw->ended++;
-	load_release(w->app, s->server);
+	if (SY_LIKELY(counts))
+		load_release(w->app, s->server);
 	session_remove(t, record, h->client, h->server);
 }
 

@@ -4,6 +4,7 @@
 #include <rte_mbuf_dyn.h>
 
 #include "client_sessions.h"
+#include "locate.h"
 #include "pressure.h"
 #include "sync_members.h"
 #include "sync_relay.h"
@@ -61,8 +62,9 @@ static bool relay_charge(struct sy_worker *w)
 
 void relay_take(struct sy_worker *w, struct session_table *t, uint32_t record)
 {
-	const struct sy_balance *b = w->app;
+	struct sy_balance *b = w->app;
 	struct session *s = session_at(t, record);
+	const bool counted = session_counts(b, t->slot, record);
 	const uint8_t proto = b->endpoint[s->server].proto;
 	s->state = away_state_of(b, t->slot, record, proto);
 	if (group_is_ecmp(b)) {
@@ -70,6 +72,7 @@ void relay_take(struct sy_worker *w, struct session_table *t, uint32_t record)
 		*away_state_at(b, t->slot, record) = owner ? AWAY_TAKEN | owner : 0;
 		sync_node_take(b->sync, t->slot, record);
 	}
+	session_recount(b, t->slot, record, counted);
 	session_touch(s, s->seen, (uint16_t)balance_seconds(w));
 	if (session_state_is_embryonic(s->state))
 		pressure_begin(w, t, record);
@@ -95,20 +98,6 @@ bool relay_to_owner(struct sy_worker *w, struct sy_burst *burst, unsigned i)
 
 /* ---- the session is unknown ------------------------------------------------------------------ */
 
-/* The next node that may have the session; 0: none. The slot's first node is asked and, shortly
- * after a change of the members, its second one, which may have been the first. */
-static uint8_t relay_next(const struct sy_worker *w, unsigned slot, uint32_t visited)
-{
-	const struct sy_balance *b = w->app;
-	const uint8_t first = sync_node_first(b->sync, slot, 0, w->now_ns);
-	if (!(visited >> first & 1))
-		return first;
-	if (!sync_node_has_changed(b->sync, w->now_ns))
-		return 0;
-	const uint8_t second = sync_node_first(b->sync, slot, 1u << first, w->now_ns);
-	return second && !(visited >> second & 1) ? second : 0;
-}
-
 /* No node has the session. Returns true if the packet has returned to the node where it arrived. */
 static bool relay_back(struct sy_worker *w, struct sy_burst *burst, unsigned i,
                        struct sync_relay relay)
@@ -131,7 +120,7 @@ bool relay_to_home(struct sy_worker *w, struct sy_burst *burst, unsigned i, bool
 	if (relay.is_back)
 		return false;
 	const uint32_t visited = relay.visited | 1u << b->options.peers.node;
-	const uint8_t next = relay_next(w, burst->slot[i], visited);
+	const uint8_t next = sync_node_next(b->sync, burst->slot[i], visited, w->now_ns);
 	if (!next && (begins || sync_node_is_settled(b->sync, w->now_ns)))
 		return begins && relay_back(w, burst, i, relay);
 	if (!next) { /* do not reset what a node may have that was not heard yet */
@@ -153,7 +142,7 @@ unsigned relay_burst(struct sy_worker *w, struct sy_burst *burst, uint8_t *at, u
 	for (unsigned k = 0; k < count; k++) {
 		const unsigned i = at[k];
 		const struct sy_view *v = &burst->view[i];
-		if (v->proto == SY_PROTO_TCP ||
+		if (v->proto == SY_PROTO_TCP || !relay_asks(locate_packet(w, burst, i)) ||
 		    (!burst->plain[i] && sy_packet_ttl(sy_frame(burst->mbuf[i]), v) <= 1) ||
 		    !relay_to_home(w, burst, i, true))
 			at[stay++] = (uint8_t)i;

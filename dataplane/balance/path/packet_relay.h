@@ -17,6 +17,13 @@
  * has lost it. */
 bool relay_to_owner(struct sy_worker *w, struct sy_burst *burst, unsigned i);
 
+/* Do other nodes know which of them serves the service's UDP sessions? Those of one packet, and
+ * those that are not synchronised, are their node's alone. */
+static inline bool relay_asks(const struct service *service)
+{
+	return !service || (!service->policy.one_packet && service->policy.sync != SYNC_OFF);
+}
+
 /* Packet i has no session here. begins: it can begin one without a handshake. Returns true if it
  * has left the burst: relayed to a node that may have the session, or dropped. */
 bool relay_to_home(struct sy_worker *w, struct sy_burst *burst, unsigned i, bool begins);

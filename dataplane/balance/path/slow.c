@@ -202,6 +202,7 @@ static bool slow_asks_others(struct sy_worker *w, struct sy_burst *burst, unsign
 	const struct sy_balance *b = w->app;
 	const struct sy_view *v = &burst->view[i];
 	if (SY_LIKELY(!group_is_ecmp(b)) || (v->proto == SY_PROTO_TCP && packet_may_create(v)) ||
+	    (v->proto != SY_PROTO_TCP && !relay_asks(service)) ||
 	    (!service && !snat_matches(SY_RCU_READ(b->snat), &v->tuple)))
 		return false;
 	return relay_to_home(w, burst, i, v->proto != SY_PROTO_TCP);

@@ -215,8 +215,7 @@ uint32_t snat_create(struct sy_worker *w, struct sy_burst *burst, unsigned i, en
 	uint32_t record = create_pair(w, burst, i, rule, server, reason);
 	if (record == SESSION_NONE)
 		return SESSION_NONE;
-	load_acquire(&b->server_active[server], UINT32_MAX);
-	load_acquire(&b->service_active[e->service], UINT32_MAX);
+	load_force(b, server);
 	SY_COUNT(balance_worker_of(w)->share[server].traffic.created, 1);
 	return record;
 }

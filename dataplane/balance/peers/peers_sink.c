@@ -192,7 +192,7 @@ static uint32_t session_add(struct incoming *i)
 	struct balance_worker *bw = balance_worker_of(i->w);
 	struct session *s = i->in.hot;
 	struct session_cold *cold = i->in.cold;
-	const uint32_t now = balance_seconds(i->w), service = b->endpoint[s->server].service;
+	const uint32_t now = balance_seconds(i->w);
 	const uint8_t state = s->state;
 	s->path = s[1].path = SY_PATH_NONE; /* the first packet looks it up */
 	s->seen = (uint16_t)(now - i->in.idle_s);
@@ -213,9 +213,7 @@ static uint32_t session_add(struct incoming *i)
 	/* The forwarder counts current sessions as created − ended. Decrement `ended`, as for
 	 * adopted sessions: an increment of `created` would report a replica as a new session. */
 	SY_COUNT(bw->share[s->server].traffic.ended, UINT64_MAX);
-	load_acquire(&b->server_active[s->server], UINT32_MAX);
-	if (service != SERVICE_NONE)
-		load_acquire(&b->service_active[service], UINT32_MAX);
+	load_force(b, s->server);
 	if (SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL))
 		client_sessions_recount(i->w, i->t, record);
 	return record;
@@ -252,7 +250,8 @@ static enum sync_result session_delete(struct incoming *i)
 	const bool kept = *mark & SYNC_KEPT;
 	*mark &= (uint8_t)~SYNC_KEPT; /* the caller updates the sum */
 	if (i->in.transferred && group_is_ecmp(i->p->b)) {
-		*mark = 0;              /* away, owner unknown: whoever has it will put it */
+		*mark = 0; /* away, owner unknown: whoever has it will put it */
+		session_recount(i->p->b, i->t->slot, record, false);
 	} else if (i->in.transferred) { /* both transferred it to each other: serve it again */
 		*mark = 0;
 		synced_change(i->w, i->t->slot, record);
@@ -352,12 +351,13 @@ static bool is_of_other(const struct incoming *i, uint32_t record)
 	        i->in.idle_s + OWNER_LATER >= session_idle(session_at(i->t, record), now));
 }
 
-/* Ends another session that has one of the tuples. Returns false if this node keeps it. */
+/* Ends another session that has one of the tuples. Returns false if this node keeps it: it serves
+ * the session, or another living node does. */
 static bool rival_end(struct incoming *i, uint32_t record)
 {
 	if (record == SESSION_NONE)
 		return true;
-	if (is_own(i, record) && !is_transferred(i, record))
+	if (is_own(i, record) ? !is_transferred(i, record) : is_of_other(i, record))
 		return false;
 	session_end(i->w, i->t, record);
 	return true;
@@ -376,7 +376,7 @@ static bool is_same(const struct incoming *i, uint32_t record)
 
 static enum sync_result put_checked(struct incoming *i)
 {
-	const struct sy_balance *b = i->p->b;
+	struct sy_balance *b = i->p->b;
 	const unsigned slot = i->t->slot;
 	const uint32_t by_client = tuple_find(i, &i->client, SESSION_CLIENT);
 	const uint32_t by_server =
@@ -391,11 +391,13 @@ static enum sync_result put_checked(struct incoming *i)
 		}
 		if (is_of_other(i, record))
 			return put_refuse_owned(i, record, *mark & SYNC_OWNER);
+		const bool counted = session_counts(b, slot, record);
 		if (session_is_away(session_at(i->t, record)) && !(*mark & SYNC_OWNER))
 			*mark = (uint8_t)i->node;
 		else if ((*mark & SYNC_OWNER) != i->node)
 			sync_node_transfer(b->sync, slot, record, (uint8_t)i->node);
 		session_update(i, record);
+		session_recount(b, slot, record, counted);
 		return mark_keep(mark);
 	}
 	if (!rival_end(i, by_client) || (by_server != by_client && !rival_end(i, by_server)))
@@ -412,6 +414,7 @@ static enum sync_result put_checked(struct incoming *i)
 		return SYNC_REFUSED; /* not stored as a replica */
 	}
 	*session_mark_at(b, slot, record) = (uint8_t)(i->node | SYNC_KEPT);
+	session_recount(b, slot, record, true);
 	return SYNC_NEW;
 }
 
@@ -489,7 +492,7 @@ static void sink_owned(void *context, unsigned owner, unsigned slot, const uint8
                        bool decided)
 {
 	struct peers *p = context;
-	const struct sy_balance *b = p->b;
+	struct sy_balance *b = p->b;
 	if (slot == SYNC_DICTIONARY || !group_is_ecmp(b))
 		return;
 	struct incoming i = {
@@ -508,6 +511,7 @@ static void sink_owned(void *context, unsigned owner, unsigned slot, const uint8
 	const uint8_t state = s->state;
 	sync_node_transfer(b->sync, slot, record, (uint8_t)owner);
 	state_set(&i, record, state);
+	session_recount(b, slot, record, true);
 	pressure_change(i.w, i.t, record, embryonic);
 	synced_poll_soon(i.w);
 }
@@ -541,10 +545,12 @@ static void sink_copy_end(void *context, unsigned node, unsigned slot)
 	for (uint32_t i = 0; i < p->b->table[slot]->top; i++) {
 		if ((mark[i] & (SYNC_OWNER | SYNC_KEPT)) != node)
 			continue;
-		if (restarted) /* it has lost them: this node takes them over */
+		if (restarted) { /* it has lost them: this node takes them over */
 			mark[i] = 0;
-		else
+			session_recount(p->b, (uint8_t)slot, i, false);
+		} else {
 			session_end(peers_worker_of(p, slot), p->b->table[slot], i);
+		}
 	}
 }
 

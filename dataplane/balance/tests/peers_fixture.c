@@ -12,6 +12,7 @@
 #define QUEUE    4096
 #define DATAGRAM 2200 /* bytes: of a relayed packet of a test, too */
 
+bool mirror_has_third;
 static struct mirror *running; /* the peer of the harness that runs */
 
 /* ---- datagrams ------------------------------------------------------------------------------- */
@@ -371,6 +372,10 @@ struct sy_peers_options mirror_options(uint8_t node)
 	struct sy_peers_options o = {.node = node, .address = harness_addr("127.0.0.1"), .port = 1};
 	o.peer[3 - node].addr = o.address;
 	o.peer[3 - node].port = 2;
+	if (mirror_has_third) {
+		o.peer[MIRROR_THIRD].addr = o.address;
+		o.peer[MIRROR_THIRD].port = 3;
+	}
 	o.secret[0].id = 1;
 	o.secret[0].len = SYNC_SECRET;
 	return o;

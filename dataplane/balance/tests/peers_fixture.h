@@ -43,6 +43,9 @@ struct mirror {
 	uint8_t packet[FRAME_MAX];
 };
 
+/* The harness has a third peer, which is never heard. */
+#define MIRROR_THIRD 3
+extern bool mirror_has_third;
 /* The options of a harness that is this node, with the other one as its peer. */
 struct sy_peers_options mirror_options(uint8_t node);
 /* Begins the peer of f's harness, with what m has kept so far. */

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "away.h"
+#include "defence.h"
 #include "fragment_fixture.h"
 #include "pair_fixture.h"
 #include "sync_members.h"
@@ -25,6 +26,16 @@ static uint8_t owner_of(const struct flows *f, const struct flow *flow)
 	       SYNC_OWNER;
 }
 
+/* Only own sessions count for limits and schedulers; there are `live` in all. */
+static void check_counts(struct flows *f, uint64_t own, uint64_t live)
+{
+	uint64_t sum = 0;
+	for (unsigned s = 0; s < FLOW_SERVICES; s++)
+		sum += flows_active(f, s, NULL);
+	assert_int_equal(sum, own);
+	assert_int_equal(harness_totals(&f->harness).live, live);
+}
+
 /* The mirror has FLOWS sessions, and the harness keeps them. */
 static void keep_sessions(struct flows *f, struct mirror *m, struct flow flow[FLOWS],
                           unsigned workers)
@@ -37,6 +48,7 @@ static void keep_sessions(struct flows *f, struct mirror *m, struct flow flow[FL
 		assert_int_equal(owner_of(f, &flow[i]), OTHER);
 		flow[i].server_id = s->server;
 	}
+	check_counts(f, 0, FLOWS);
 }
 
 /* The harness gets this packet and relays it, unchanged. */
@@ -117,7 +129,7 @@ static void test_the_sweep_takes_idle_sessions_over(void **state)
 	struct mirror m = {0};
 	keep_sessions(f, &m, flow, 1);
 	mirror_run(&m, 2000 * 1000); /* longer than any timeout: the owner lives */
-	flows_check_active(f, FLOWS);
+	check_counts(f, 0, FLOWS);
 	mirror_close(&m);
 	flows_advance(f, 5);
 	for (unsigned i = 0; i < FLOWS; i++)
@@ -210,6 +222,37 @@ static void test_a_datagram_asks_before_it_begins_a_session(void **state)
 	mirror_free(&m);
 }
 
+/* Sessions of one packet, and those that are not synchronised, are their node's alone. */
+static void test_datagrams_that_no_other_node_knows_ask_nobody(void **state)
+{
+	struct flows *f = *state;
+	struct mirror m = {0};
+	pair_become(f, SELF, 1, MASTER);
+	mirror_open(&m, f, OTHER);
+	mirror_run(&m, 500);
+	for (unsigned off = 0; off < 2; off++) {
+		struct changes c = {0};
+		const struct service_key *key = &f->service[1];
+		Steelyard__Forwarder__V1__Service *s =
+		        put_service(&c, key, "service", FLOW_RR, NULL);
+		s->one_packet = !off;
+		s->sync = off ? STEELYARD__FORWARDER__V1__SYNC__SYNC_OFF
+		              : STEELYARD__FORWARDER__V1__SYNC__SYNC_ESTABLISHED;
+		flows_commit(f, &c);
+		for (unsigned i = 0; i < FLOWS; i++) {
+			const struct sy_tuple t = {harness_addr("198.18.0.1"), key->vip,
+			                           htons((uint16_t)(3000 + i)), key->vport,
+			                           SY_PROTO_UDP};
+			struct frame in, out;
+			flows_frame(f, &in, &t, 0, 0, 100);
+			assert_true(flows_through(f, HARNESS_WAN, &in, &out));
+		}
+		mirror_run(&m, 1);
+		assert_int_equal(m.relays, 0);
+	}
+	mirror_free(&m);
+}
+
 /* A segment of no session is passed on, within a rate, and dropped by the last node. */
 static void test_unknown_segments_are_bounded(void **state)
 {
@@ -249,18 +292,20 @@ static void test_replicas_outlive_a_restart(void **state)
 		keep_sessions(f, &m, flow, 1);
 		mirror_close(&m);
 		flows_reopen(f, 1, 0, true);
+		check_counts(f, FLOWS, FLOWS); /* until it is known that others serve them */
 		if (!dead) {
 			mirror_open(&m, f, OTHER);
 			mirror_offer(&m);
 			pair_settle(&m);
 			assert_int_equal(owner_of(f, &flow[0]), OTHER);
 			check_relayed(f, &m, &flow[0].in[SESSION_CLIENT], SESSION_CLIENT);
+			check_counts(f, 0, FLOWS);
 		} else {
 			flows_advance(f, 8);
 			for (unsigned i = 0; i < FLOWS; i++)
 				flow_check(f, &flow[i]);
+			flows_check_active(f, FLOWS);
 		}
-		flows_check_active(f, FLOWS);
 		mirror_free(&m);
 	}
 }
@@ -285,6 +330,7 @@ static void test_a_node_that_returns_has_its_sessions(void **state)
 	mirror_run(&m, 5000);
 	for (unsigned i = 0; i < FLOWS; i++)
 		assert_int_equal(owner_of(f, &flow[i]), i % 2 ? OTHER : 0);
+	check_counts(f, FLOWS / 2, FLOWS);
 	mirror_free(&m);
 }
 
@@ -428,6 +474,89 @@ static void test_a_relayed_fragment_is_not_taken_for_an_earlier_one(void **state
 	mirror_free(&m);
 }
 
+/* The put of another session of the same client, by the third node. */
+static enum sync_result rival_put(struct flows *f, const struct flow *flow, uint16_t idle_s)
+{
+	const struct sy_balance *b = f->harness.b;
+	const struct sync_sink sink = peers_sink(b->peers);
+	const struct sync_source source = peers_source(b->peers);
+	const uint8_t slot = sy_slot_of(&flow->client.src, flow->client.sport);
+	struct session *s = flow_session(f, flow);
+	const uint8_t state = s->state;
+	struct sync_session in;
+	uint8_t entry[SYNC_ENTRY];
+	uint64_t hash;
+	s->state = *away_state_at(b, slot, (uint32_t)(s - session_at(b->table[slot], 0)));
+	assert_true(source.describe(source.context, slot,
+	                            (uint32_t)(s - session_at(b->table[slot], 0)), false, entry,
+	                            &hash));
+	s->state = state;
+	assert_true(sync_session_read(entry, &in));
+	do /* another local port of the slot */
+		in.hot[0].local_port = htons((uint16_t)(ntohs(in.hot[0].local_port) + 1));
+	while (sy_slot_of(&b->local[s->local], in.hot[0].local_port) != slot);
+	in.idle_s = idle_s;
+	sync_session_write(&in, SYNC_PUT, true, entry);
+	return sink.apply(sink.context, MIRROR_THIRD, slot, entry, &hash);
+}
+
+/* Two nodes have begun a session each for one client: the first one stays, or copies would end
+ * them in turn for ever. */
+static void test_two_owners_of_a_client_do_not_alternate(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	struct mirror m = {0};
+	mirror_has_third = true;
+	keep_sessions(f, &m, flow, 1);
+	mirror_has_third = false;
+	const struct sync_sink sink = peers_sink(f->harness.b->peers);
+	const struct sync_source source = peers_source(f->harness.b->peers);
+	uint8_t entry[SYNC_ENTRY];
+	uint64_t hash;
+	for (uint32_t r = 0;
+	     (r = source.next(source.context, SYNC_DICTIONARY, r)) != SYNC_NO_RECORD; r++)
+		if (source.describe(source.context, SYNC_DICTIONARY, r, false, entry, &hash))
+			sink.apply(sink.context, MIRROR_THIRD, SYNC_DICTIONARY, entry, &hash);
+	for (unsigned i = 0; i < FLOWS; i++) {
+		assert_int_equal(rival_put(f, &flow[i], 0), SYNC_REFUSED);
+		assert_int_equal(owner_of(f, &flow[i]), OTHER);
+	}
+	mirror_run(&m, 20000);
+	for (unsigned i = 0; i < FLOWS; i++) { /* clearly later */
+		assert_int_equal(rival_put(f, &flow[i], 0), SYNC_NEW);
+		assert_int_equal(owner_of(f, &flow[i]), MIRROR_THIRD);
+	}
+	check_counts(f, 0, FLOWS);
+	mirror_free(&m);
+}
+
+/* Routers then send its clients' ACKs here. */
+static void test_cookies_of_a_node_that_has_left_are_accepted(void **state)
+{
+	struct flows *f = *state;
+	struct mirror m = {0};
+	pair_become(f, SELF, 1, MASTER);
+	mirror_open(&m, f, OTHER);
+	for (unsigned s = 0; s < 300; s++) {
+		harness_attend(&f->harness);
+		mirror_run(&m, 1000);
+	}
+	const struct sy_worker *w = sy_worker_at(f->harness.rt, 0);
+	const struct sy_tuple t = {
+	        .dst = f->service[0].vip, .dport = f->service[0].vport, .proto = SY_PROTO_TCP};
+	struct changes c = {0};
+	put_service(&c, &f->service[0], "service", FLOW_RR, NULL)->syn_defence =
+	        STEELYARD__FORWARDER__V1__SYN_DEFENCE__SYN_DEFENCE_AUTO;
+	flows_commit(f, &c);
+	const struct service *service = directory_find(f->harness.b, &t);
+	assert_false(defence_has_outstanding_cookies(w, service));
+	mirror_close(&m);
+	flows_advance(f, 2);
+	assert_true(defence_has_outstanding_cookies(w, service));
+	mirror_free(&m);
+}
+
 static void test_there_is_no_role(void **state)
 {
 	struct flows *f = *state;
@@ -446,12 +575,15 @@ int main(void)
 	        TEST(a_peer_without_its_session_gives_it_up),
 	        TEST(own_sessions_serve_relayed_packets),
 	        TEST(a_datagram_asks_before_it_begins_a_session),
+	        TEST(datagrams_that_no_other_node_knows_ask_nobody),
 	        TEST(unknown_segments_are_bounded),
 	        TEST(replicas_outlive_a_restart),
 	        TEST(a_node_that_returns_has_its_sessions),
 	        TEST(a_node_cedes_what_another_one_owns),
 	        TEST(fragments_meet_at_one_node),
 	        TEST(a_relayed_fragment_is_not_taken_for_an_earlier_one),
+	        TEST(two_owners_of_a_client_do_not_alternate),
+	        TEST(cookies_of_a_node_that_has_left_are_accepted),
 	        TEST(there_is_no_role),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,6 +49,27 @@ static inline bool synced_at_creation(const struct sy_balance *b, const struct s
 	       (group_is_ecmp(b) && e->mode == MODE_NAT && service->policy.sync != SYNC_OFF);
 }
 
+/* Does the session count as one of this node's, for limits and schedulers? One that another node
+ * serves does not. */
+static inline bool session_counts(const struct sy_balance *b, unsigned slot, uint32_t record)
+{
+	return !group_is_ecmp(b) || !session_is_away(session_at(b->table[slot], record)) ||
+	       !(*session_mark_at(b, slot, record) & SYNC_OWNER);
+}
+
+/* Call after a change of a record's state or owner. counted: session_counts() before it. */
+static inline void session_recount(struct sy_balance *b, unsigned slot, uint32_t record,
+                                   bool counted)
+{
+	const uint32_t server = session_at(b->table[slot], record)->server;
+	if (SY_LIKELY(counted == session_counts(b, slot, record)))
+		return;
+	if (counted)
+		load_release(b, server);
+	else
+		load_force(b, server);
+}
+
 #define AWAY_TAKEN 0x80 /* the byte of a session that this node serves: taken over from a node */
 #define AWAY_LATE  3    /* seconds after a node's death, within which its sessions are taken over */
 #define AWAY_HOUR  3600 /* ticks are modulo 2^16: after this time they do not compare */

@@ -316,6 +316,15 @@ static inline bool load_acquire(uint32_t *active, uint32_t limit)
 	return true;
 }
 
+/* Adds a session, whatever the limits. */
+static inline void load_force(struct sy_balance *b, uint32_t server)
+{
+	uint32_t service = b->endpoint[server].service;
+	load_acquire(&b->server_active[server], UINT32_MAX);
+	if (SY_LIKELY(service != SERVICE_NONE))
+		load_acquire(&b->service_active[service], UINT32_MAX);
+}
+
 /* Subtracts a session that has ended or was not created. */
 static inline void load_release(struct sy_balance *b, uint32_t server)
 {
