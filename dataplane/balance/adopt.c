@@ -227,6 +227,8 @@ void sy_balance_seal(struct sy_balance *b, uint64_t ticket)
 {
 	if (!b->ctl->dictionary.settled)
 		return; /* the store was not changed: leave it as it was */
+	if (ticket == 0)
+		peers_leave(b);
 	sy_balance_save(b);
 	journal_close(b);
 	saved_unlock(b);

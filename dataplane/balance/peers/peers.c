@@ -19,8 +19,10 @@
 #define INBOX_POLL 64   /* max parts dequeued per poll */
 #define CLAIM_STEP 4096 /* records that a worker scans for replicas per poll */
 /* A worker that forwards packets, and does not sleep, reads its socket at this interval. */
-#define RECEIVE_NS UINT64_C(1000000)
-#define MARKS      ((size_t)SY_SLOTS * SESSION_RECORDS_MAX)
+#define RECEIVE_NS    UINT64_C(1000000)
+#define LEAVE_NS      UINT64_C(100000000)
+#define LEAVE_STEP_US 100
+#define MARKS         ((size_t)SY_SLOTS * SESSION_RECORDS_MAX)
 
 static const char *const refusal_name[] = {
 #define X(id, name, help) name,
@@ -196,6 +198,29 @@ uint64_t peers_wake_ns(const struct sy_worker *w)
 {
 	const struct sy_balance *b = w->app;
 	return SY_LIKELY(!b->peers) ? UINT64_MAX : b->worker[w->id].sync_ns;
+}
+
+bool peers_leave_step(struct sy_balance *b, uint64_t since_ns, uint64_t now_ns)
+{
+	struct peers *p = b->peers;
+	if (sync_node_is_acknowledged(p->node, now_ns) || now_ns - since_ns >= LEAVE_NS) {
+		sync_node_leave(p->node, now_ns);
+		return true;
+	}
+	for (unsigned i = 0; i < b->workers; i++) {
+		struct sy_worker *w = sy_worker_at(b->rt, i);
+		w->now_ns = now_ns;
+		b->worker[i].sync_ns = now_ns; /* at once */
+		peers_poll(w);
+	}
+	return false;
+}
+
+void peers_leave(struct sy_balance *b)
+{
+	const uint64_t since = sy_clock_ns();
+	while (b->peers && !peers_leave_step(b, since, sy_clock_ns()))
+		usleep(LEAVE_STEP_US);
 }
 
 bool peers_is_idle(const struct sy_worker *w)

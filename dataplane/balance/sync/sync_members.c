@@ -3,6 +3,8 @@
 
 #include "sync_lane.h"
 
+#define SYNC_GOODBYES 3 /* one may be lost */
+
 bool sync_node_is_alive(const struct sync_node *n, uint8_t node, uint64_t now_ns)
 {
 	return n->options.peers >> node & 1 && sync_peer_is_alive(&n->peer[node], now_ns);
@@ -38,6 +40,34 @@ uint8_t sync_node_next(const struct sync_node *n, unsigned slot, uint32_t visite
 		return sync_node_first(n, slot, visited, now_ns);
 	const uint8_t first = sync_node_first(n, slot, 0, now_ns);
 	return visited >> first & 1 ? 0 : first;
+}
+
+void sync_node_leave(struct sync_node *n, uint64_t now_ns)
+{
+	const struct sync_self self = {.slot_key = n->self.slot_key, .role = SYNC_ROLE_LEAVING};
+	struct sync_hello hello;
+
+	for (uint8_t node = 1; node < SYNC_NODES; node++) {
+		struct sync_peer *peer = &n->peer[node];
+		if (!sync_node_is_alive(n, node, now_ns))
+			continue;
+		peer->echoed = false; /* to the accepted incarnation */
+		peer->hello_at_ns = now_ns;
+		sync_hello_make(peer, &self, now_ns, &hello);
+		for (unsigned i = 0; i < SYNC_GOODBYES; i++)
+			sync_lane_send(n, 0, node, SYNC_HELLO, &hello, sizeof(hello));
+	}
+}
+
+bool sync_node_is_acknowledged(const struct sync_node *n, uint64_t now_ns)
+{
+	for (unsigned slot = 0; slot < SY_SLOTS; slot++) {
+		const struct sync_log *log = &n->log[slot];
+		if (sync_node_is_alive(n, n->target[slot], now_ns) &&
+		    (sync_log_is_due(log) || !sync_window_is_empty(&log->window)))
+			return false;
+	}
+	return true;
 }
 
 uint32_t sync_node_alive(const struct sync_node *n)

@@ -27,6 +27,11 @@ bool sync_node_keeps(const struct sync_node *n, uint8_t owner, unsigned slot, ui
  * slot's first node keeps the replicas of all others; shortly after a change of the members it may
  * lack some, and every living node is the next one, in the slot's order. */
 uint8_t sync_node_next(const struct sync_node *n, unsigned slot, uint32_t visited, uint64_t now_ns);
+/* Before this node stops, when no worker polls: tells the peers, which then take its sessions over
+ * at once. */
+void sync_node_leave(struct sync_node *n, uint64_t now_ns);
+/* Do all living peers have what this node has sent to them, and is nothing left to send? */
+bool sync_node_is_acknowledged(const struct sync_node *n, uint64_t now_ns);
 /* Bitmap of the living peers, up to 200 ms old. */
 uint32_t sync_node_alive(const struct sync_node *n);
 /* When the peer last died, or fell silent; 0: never. */

@@ -100,6 +100,11 @@ bool sync_hello_receive(struct sync_peer *peer, const struct sync_self *self, ui
 	bool other = peer->incarnation != from;
 	if (other && !is_fresh(peer, from, hello, now_ns))
 		return false;
+	if (hello->role == SYNC_ROLE_LEAVING) {
+		if (!other)
+			peer->received_ns = now_ns - 2 * SYNC_ALIVE_NS;
+		return !other;
+	}
 	peer->refusal = SYNC_ACCEPTED;
 	if (is_heard(hello, now_ns))
 		peer->received_ns = now_ns;

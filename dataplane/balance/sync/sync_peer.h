@@ -46,7 +46,12 @@ struct __attribute__((packed)) sync_hello {
 	char name[SYNC_NAME]; /* of the node; ends with 0 */
 };
 
-enum sync_role { SYNC_ROLE_UNKNOWN, SYNC_ROLE_BACKUP, SYNC_ROLE_MASTER };
+enum sync_role {
+	SYNC_ROLE_UNKNOWN,
+	SYNC_ROLE_BACKUP,
+	SYNC_ROLE_MASTER,
+	SYNC_ROLE_LEAVING, /* only in a hello: its sender stops now, and the rest does not count */
+};
 
 /* Why a peer with the right secret is not accepted. */
 enum sync_refusal {
@@ -98,7 +103,7 @@ bool sync_hello_make(struct sync_peer *peer, const struct sync_self *self, uint6
                      struct sync_hello *out);
 
 /* Processes an authenticated hello of the incarnation `from`. Returns true if that became the
- * accepted incarnation: then the caller starts new logs in both directions. */
+ * accepted incarnation, then the caller starts new logs in both directions; or if it leaves. */
 bool sync_hello_receive(struct sync_peer *peer, const struct sync_self *self, uint64_t from,
                         const struct sync_hello *hello, uint64_t now_ns);
 

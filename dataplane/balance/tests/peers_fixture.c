@@ -434,17 +434,28 @@ void mirror_free(struct mirror *m)
 	*m = (struct mirror){0};
 }
 
+static void mirror_poll(struct mirror *m)
+{
+	for (unsigned i = 0; i < for_mirror; i++)
+		sync_lane_receive(m->node, 0, to_mirror[i].bytes, to_mirror[i].len,
+		                  m->f->harness.now_ns);
+	for_mirror = 0;
+	sync_lane_poll(m->node, 0, m->f->harness.now_ns);
+}
+
 void mirror_run(struct mirror *m, unsigned ms)
 {
 	const unsigned step = ms > 100000 ? 200 : ms > 2000 ? 50 : 1;
 	for (; ms >= step; ms -= step) {
 		harness_advance(&m->f->harness, step * UINT64_C(1000000));
-		for (unsigned i = 0; i < for_mirror; i++)
-			sync_lane_receive(m->node, 0, to_mirror[i].bytes, to_mirror[i].len,
-			                  m->f->harness.now_ns);
-		for_mirror = 0;
-		sync_lane_poll(m->node, 0, m->f->harness.now_ns);
+		mirror_poll(m);
 	}
+}
+
+void mirror_run_alone(struct mirror *m)
+{
+	m->f->harness.now_ns += 1000000;
+	mirror_poll(m);
 }
 
 unsigned mirror_count(const struct mirror *m)

@@ -54,6 +54,8 @@ void mirror_close(struct mirror *m);
 void mirror_free(struct mirror *m);
 /* Runs both for this time, in steps of a millisecond; of 50 if it is longer than two seconds. */
 void mirror_run(struct mirror *m, unsigned ms);
+/* Runs the mirror for a millisecond, in which the harness's workers do nothing. */
+void mirror_run_alone(struct mirror *m);
 /* Sessions that the mirror has. */
 unsigned mirror_count(const struct mirror *m);
 /* Have both what the other one offers, or refused it? */

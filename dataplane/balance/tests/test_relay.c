@@ -121,6 +121,50 @@ static void test_sessions_of_a_dead_peer_continue_here(void **state)
 	}
 }
 
+/* A node that stops says so: nobody waits until it is silent for long enough. */
+static void test_sessions_of_a_peer_that_leaves_continue_at_once(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	struct mirror m = {0};
+	keep_sessions(f, &m, flow, 2);
+	sync_node_leave(m.node, f->harness.now_ns);
+	mirror_close(&m);
+	harness_advance(&f->harness, 1000000);
+	for (unsigned i = 0; i < FLOWS; i++)
+		flow_check(f, &flow[i]);
+	mirror_free(&m);
+}
+
+/* It waits until the others have its sessions, but not for ever. */
+static void test_a_node_leaves_when_others_have_its_sessions(void **state)
+{
+	struct flows *f = *state;
+	struct flow flow[FLOWS];
+	for (unsigned answers = 0; answers < 2; answers++) {
+		struct mirror m = {0};
+		bool left = false;
+		unsigned steps = 0;
+		pair_become(f, SELF, 2, MASTER);
+		mirror_open(&m, f, OTHER);
+		mirror_run(&m, 500);
+		for (unsigned i = 0; i < FLOWS; i += 2) /* TCP */
+			flow_open(f, &flow[i], i % FLOW_SERVICES, (uint16_t)(1000 + i));
+		if (!answers)
+			mirror_pause(&m, true);
+		const uint64_t since = f->harness.now_ns;
+		for (; !left; steps++) {
+			left = peers_leave_step(f->harness.b, since, f->harness.now_ns);
+			assert_true(steps < 1000);
+			mirror_run_alone(&m);
+		}
+		assert_true(!answers || steps < 50);
+		assert_int_equal(mirror_count(&m), answers ? FLOWS / 2 : 0);
+		assert_true(sync_node_is_alive(m.node, SELF, f->harness.now_ns) == !answers);
+		mirror_free(&m);
+	}
+}
+
 /* Without any packet, the sweep takes them over; they keep their state, and expire in time. */
 static void test_the_sweep_takes_idle_sessions_over(void **state)
 {
@@ -571,6 +615,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        TEST(packets_of_a_peers_session_go_to_it),
 	        TEST(sessions_of_a_dead_peer_continue_here),
+	        TEST(sessions_of_a_peer_that_leaves_continue_at_once),
+	        TEST(a_node_leaves_when_others_have_its_sessions),
 	        TEST(the_sweep_takes_idle_sessions_over),
 	        TEST(a_peer_without_its_session_gives_it_up),
 	        TEST(own_sessions_serve_relayed_packets),

@@ -211,6 +211,28 @@ static void test_a_link_that_fails_in_one_direction_is_down(void **state)
 	assert_together(&a, &b);
 }
 
+/* It is dead at once, until it says otherwise; a stranger's farewell changes nothing. */
+static void test_a_peer_that_leaves_is_away(void **state)
+{
+	struct node a, b;
+	struct sync_hello hello;
+
+	node_start(&a, 1, 2, 1001);
+	node_start(&b, 2, 1, 1002);
+	time_pass(&a, &b, 2000, 0);
+	assert_together(&a, &b);
+	while (!sync_hello_make(&b.peer, &b.self, now_ns, &hello) || hello.echo != 1001)
+		now_ns += SYNC_HELLO_NS;
+	hello.role = SYNC_ROLE_LEAVING;
+	assert_false(sync_hello_receive(&a.peer, &a.self, 1003, &hello, now_ns));
+	assert_true(sync_peer_is_alive(&a.peer, now_ns));
+	assert_true(sync_hello_receive(&a.peer, &a.self, 1002, &hello, now_ns));
+	assert_false(sync_peer_is_alive(&a.peer, now_ns));
+	assert_int_equal(a.peer.incarnation, 1002);
+	time_pass(&a, &b, 2000, 0);
+	assert_together(&a, &b);
+}
+
 static void test_another_slot_key_or_version_is_refused(void **state)
 {
 	struct node a, b;
@@ -274,6 +296,7 @@ int main(void)
 	        cmocka_unit_test(test_a_silent_peer_is_away),
 	        cmocka_unit_test(test_a_link_that_fails_in_one_direction_is_down),
 	        cmocka_unit_test(test_another_slot_key_or_version_is_refused),
+	        cmocka_unit_test(test_a_peer_that_leaves_is_away),
 	        cmocka_unit_test(test_recorded_hellos_change_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
