@@ -166,27 +166,53 @@ func (a *app) drainNode(ctx context.Context, drain bool) error {
 	return nil
 }
 
-// awaitQuiet waits until no packets of clients arrive.
+// stillCounter notices since when a counter does not change.
+type stillCounter struct {
+	value uint64
+	since time.Time
+}
+
+func (s *stillCounter) update(value uint64) time.Duration {
+	if value != s.value || s.since.IsZero() {
+		s.value, s.since = value, time.Now()
+	}
+	return time.Since(s.since)
+}
+
+// clientPackets returns how many packets of clients the services have had, those that other nodes of an ECMP group relay included, and how many
+// packets the ports have received, those of servers included.
+func (a *app) clientPackets(ctx context.Context) (served, arrived uint64, err error) {
+	views, _, err := a.listServices(ctx, "")
+	if err != nil {
+		return 0, 0, err
+	}
+	ports, err := call(ctx, a, a.client().ListPorts, &pb.ListPortsRequest{})
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, view := range views {
+		if view.Traffic != nil {
+			served += view.Traffic.PacketsIn
+		}
+	}
+	for _, port := range ports.GetPorts() {
+		arrived += port.GetRxPackets()
+	}
+	return served, arrived, nil
+}
+
+// awaitQuiet waits until clients' packets no longer arrive. Other nodes of an ECMP group may relay packets of this node's sessions as long as these live.
 func (a *app) awaitQuiet(ctx context.Context) error {
 	ticker := time.NewTicker(quietPoll)
 	defer ticker.Stop()
-	before, start := uint64(0), time.Now()
-	quiet, reported := start, start
+	var served, arrived stillCounter
+	reported := time.Now()
 	for {
-		views, _, err := a.listServices(ctx, "")
+		nowServed, nowArrived, err := a.clientPackets(ctx)
 		if err != nil {
 			return err
 		}
-		packets := uint64(0)
-		for _, view := range views {
-			if view.Traffic != nil {
-				packets += view.Traffic.PacketsIn
-			}
-		}
-		if packets != before {
-			before, quiet = packets, time.Now()
-		}
-		if time.Since(quiet) >= quietTime {
+		if max(served.update(nowServed), arrived.update(nowArrived)) >= quietTime {
 			fmt.Fprintln(a.out, "node: drained")
 			return nil
 		}

@@ -114,16 +114,22 @@ def test_a_node_joins(whole):
 
 
 def test_a_node_drains(cluster):
-    """Its routes are withdrawn first, so its sessions' packets arrive at the others."""
+    """Its routes are withdrawn first, so its sessions' packets arrive at the others, which relay
+    them. When it stops, they need not wait until it is silent: it says so."""
+    steelyard = cluster.nodes[1].steelyard
     with Conversations(cluster) as talk:
         cluster.wait_replicated(len(talk))
         cluster.lab.network.withdraw(1)
         talk.check()
-        cluster.wait_replicated(len(talk))
-        assert cluster.nodes[1].steelyard.forwarder.stop() == 0
+        assert steelyard.cli("drain", "node", "--wait").endswith("node: drained\n")
+        assert steelyard.forwarder.stop() == 0
+        for number in (2, 3):
+            (peer,) = (p for p in cluster.nodes[number].peers().peers if p.node == 1)
+            assert peer.state == pb.PEER_STATE_SILENT
         talk.check()
         talk.check()
         cluster.come_back(1)
+        steelyard.cli("undrain", "node")
         talk.check()
 
 
