@@ -29,6 +29,7 @@
 #include "saved.h"
 #include "shaping_model.h"
 #include "snat.h"
+#include "strict.h"
 #include "sync_relay.h"
 #include "table_map.h"
 #include "validated.h"
@@ -141,6 +142,17 @@ static int originated_flag_register(struct sy_balance *b, struct sy_error *err)
 	return 0;
 }
 
+/* Registers the mbuf flag of packets that waited for a peer's acknowledgement. */
+static int strict_flag_register(struct sy_balance *b, struct sy_error *err)
+{
+	static const struct rte_mbuf_dynflag flag = {.name = "steelyard_strict"};
+	int bit = rte_mbuf_dynflag_register(&flag);
+	if (bit < 0)
+		return sy_fail(err, rte_errno, "no flag is left in packet buffers");
+	b->strict_flag = UINT64_C(1) << bit;
+	return 0;
+}
+
 /* Registers the mbuf flag and field of packets that other nodes have relayed. */
 static int relayed_register(struct sy_balance *b, struct sy_error *err)
 {
@@ -166,6 +178,8 @@ static unsigned fragments_limit(const struct sy_balance *b)
 static int workers_attach(struct sy_balance *b, struct sy_error *err)
 {
 	int rc = originated_flag_register(b, err);
+	if (rc == 0 && b->options.peers.node)
+		rc = strict_flag_register(b, err);
 	if (rc == 0 && b->options.peers.is_ecmp)
 		rc = relayed_register(b, err);
 	if (rc < 0)
@@ -186,6 +200,7 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		bw->limited = table_map(LIMITS, sizeof(*bw->limited));
 		bw->fragments = fragments_create(fragments_limit(b));
 		bw->opening_queue = opening_queue_create();
+		bw->strict = calloc(1, sizeof(*bw->strict));
 		bw->repeats = repeats_create();
 		bw->delays = delays_create(b->options.max_servers);
 		bw->losses = losses_create();
@@ -194,7 +209,8 @@ static int workers_attach(struct sy_balance *b, struct sy_error *err)
 		rc = remote_create(&bw->remote, b->workers);
 		if (!bw->share || !bw->counts || !bw->drops || !s->current || !s->position ||
 		    !s->cursor || !bw->load || !bw->access || !bw->limited || !bw->fragments ||
-		    !bw->opening_queue || !bw->repeats || !bw->delays || !bw->losses || rc)
+		    !bw->opening_queue || !bw->strict || !bw->repeats || !bw->delays ||
+		    !bw->losses || rc)
 			return sy_fail(err, ENOMEM, "no memory for worker %u", w);
 	}
 	return 0;
@@ -297,6 +313,8 @@ void sy_balance_detach(struct sy_balance *b)
 		b->worker[w].fragments = NULL;
 		opening_queue_destroy(b->worker[w].opening_queue);
 		b->worker[w].opening_queue = NULL;
+		free(b->worker[w].strict);
+		b->worker[w].strict = NULL;
 		repeats_destroy(b->worker[w].repeats);
 		b->worker[w].repeats = NULL;
 	}

@@ -198,6 +198,7 @@ func TestSync(t *testing.T) {
 		"defaults: { sync: off }\n":         "off, off, off, established, all, older than 1h0m0s",
 		"defaults: { sync: established }\n": "established, established, off, established, all, older than 1h0m0s",
 		"defaults: { sync: all }\n":         "all, all, off, established, all, older than 1h0m0s",
+		"defaults: { sync: strict }\n":      "strict, strict, off, established, all, older than 1h0m0s",
 		"defaults: { sync: { older_than: 3s } }\n": "older than 3s, older than 3s, off, established, all, older than 1h0m0s",
 	} {
 		config, err := Parse("f", []byte("version: 1\nlocal_addresses: [10.1.0.10]\n"+defaults+services))
@@ -213,7 +214,7 @@ func TestSync(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"sometimes":               `"sometimes" is unknown: use off, established or all`,
+		"sometimes":               `"sometimes" is unknown: use off, established, all or strict`,
 		"[off]":                   "a list found",
 		"{}":                      "`older_than` is missing",
 		"{ older_than: 3 }":       `"3" is not a duration`,

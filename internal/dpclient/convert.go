@@ -126,6 +126,7 @@ var syncOnWire = map[model.SyncFrom]pb.Sync{
 	model.SyncEstablished: pb.Sync_SYNC_UNSPECIFIED,
 	model.SyncOff:         pb.Sync_SYNC_OFF,
 	model.SyncAll:         pb.Sync_SYNC_ALL,
+	model.SyncStrict:      pb.Sync_SYNC_STRICT,
 }
 
 func syncFromWire(s pb.Sync) model.SyncFrom {
@@ -134,6 +135,8 @@ func syncFromWire(s pb.Sync) model.SyncFrom {
 		return model.SyncOff
 	case pb.Sync_SYNC_ALL:
 		return model.SyncAll
+	case pb.Sync_SYNC_STRICT:
+		return model.SyncStrict
 	}
 	return model.SyncEstablished
 }

@@ -165,13 +165,14 @@ const (
 	SyncEstablished SyncFrom = 0 // TCP: once the handshake is complete; UDP: once the client has sent again
 	SyncOff         SyncFrom = 1 // never
 	SyncAll         SyncFrom = 2 // from their creation
+	SyncStrict      SyncFrom = 3 // likewise; TCP servers get the SYN when a living peer has the session
 )
 
 // SyncsFrom lists all events.
-var SyncsFrom = []SyncFrom{SyncOff, SyncEstablished, SyncAll}
+var SyncsFrom = []SyncFrom{SyncOff, SyncEstablished, SyncAll, SyncStrict}
 
 func (f SyncFrom) String() string {
-	words := [...]string{"established", "off", "all"}
+	words := [...]string{"established", "off", "all", "strict"}
 	if int(f) >= len(words) {
 		return fmt.Sprintf("sync-%d", uint8(f))
 	}

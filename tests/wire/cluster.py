@@ -11,6 +11,7 @@ from tests.lab.mode_traffic import PROXIED, failures_of, plan_traffic, provide_c
 from tests.lab.steelyard import Steelyard
 from tests.lab.topology import BACK, v4
 from tests.wire import routers
+from tests.wire.drop_log import DropLog
 from tests.wire.pair import Node, make_node
 
 ECMP = ("--sync-mode", "ecmp")
@@ -26,7 +27,7 @@ class Cluster:
     def __init__(self, workers=(1, 1, 1), counts=(24, 4, 12), lab=None, size_mb=1):
         self.workers, self.counts, self.size_mb = workers, counts, size_mb
         self.lab = lab or Lab(topology=EcmpNetwork, nodes=len(workers))
-        self.nodes, self.traffic = {}, []
+        self.nodes, self.traffic, self.logs = {}, [], {}
 
     def __enter__(self):
         self.lab.__enter__()
@@ -72,7 +73,9 @@ class Cluster:
     def start(self, *numbers):
         """Starts nodes, and announces them to the router once they have found each other."""
         for number in numbers:
-            self.nodes[number].steelyard.start()
+            steelyard = self.nodes[number].steelyard
+            steelyard.start()
+            self.logs[number] = DropLog(steelyard.forwarder_socket)
         self.wait_joined()
         self.announce(*numbers)
 
@@ -150,9 +153,13 @@ class Cluster:
         """Fails if a living node has dropped a packet for another reason."""
         for number, node in self.living().items():
             found = {one: n for one, n in node.steelyard.drops().items() if one not in allowed}
-            assert not found, f"node {number} has dropped {found}"
+            assert not found, (
+                f"node {number} has dropped {found}: {self.logs[number].describe(found)}"
+            )
 
     def __exit__(self, *error):
+        for log in self.logs.values():
+            log.close()
         self.hosts.close()
         self.lab.__exit__(*error)
 

@@ -73,6 +73,7 @@ static const Steelyard__Forwarder__V1__Sync syncs[] = {
         [SYNC_ESTABLISHED] = STEELYARD__FORWARDER__V1__SYNC__SYNC_UNSPECIFIED,
         [SYNC_OFF] = STEELYARD__FORWARDER__V1__SYNC__SYNC_OFF,
         [SYNC_ALL] = STEELYARD__FORWARDER__V1__SYNC__SYNC_ALL,
+        [SYNC_STRICT] = STEELYARD__FORWARDER__V1__SYNC__SYNC_STRICT,
 };
 
 int reply_service(const struct sy_balance *b, struct arena *a, const struct model_service *s,

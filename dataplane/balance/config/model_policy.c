@@ -124,10 +124,12 @@ static int read_sync(const Steelyard__Forwarder__V1__Service *pb, uint8_t *out,
 		               "service %s: sync: older_than %u s is not within 1–%u s", pb->name,
 		               pb->sync_older_than_s, SYNC_AGE_LIMIT);
 	if (pb->sync_older_than_s && (pb->sync == STEELYARD__FORWARDER__V1__SYNC__SYNC_OFF ||
-	                              pb->sync == STEELYARD__FORWARDER__V1__SYNC__SYNC_ALL))
-		return sy_fail(err, EINVAL,
-		               "service %s: sync: older_than excludes off and all: remove one",
-		               pb->name);
+	                              pb->sync == STEELYARD__FORWARDER__V1__SYNC__SYNC_ALL ||
+	                              pb->sync == STEELYARD__FORWARDER__V1__SYNC__SYNC_STRICT))
+		return sy_fail(
+		        err, EINVAL,
+		        "service %s: sync: older_than excludes off, all and strict: remove one",
+		        pb->name);
 	switch (pb->sync) {
 	case STEELYARD__FORWARDER__V1__SYNC__SYNC_UNSPECIFIED:
 	case STEELYARD__FORWARDER__V1__SYNC__SYNC_ESTABLISHED:
@@ -139,9 +141,12 @@ static int read_sync(const Steelyard__Forwarder__V1__Service *pb, uint8_t *out,
 	case STEELYARD__FORWARDER__V1__SYNC__SYNC_ALL:
 		*out = SYNC_ALL;
 		return 0;
+	case STEELYARD__FORWARDER__V1__SYNC__SYNC_STRICT:
+		*out = SYNC_STRICT;
+		return 0;
 	default:
 		return sy_fail(err, EINVAL,
-		               "service %s: unknown sync %d; known: off, established, all",
+		               "service %s: unknown sync %d; known: off, established, all, strict",
 		               pb->name, (int)pb->sync);
 	}
 }

@@ -8,6 +8,7 @@
 #include "opening_queue.h"
 #include "pressure.h"
 #include "reset.h"
+#include "strict.h"
 #include "synced.h"
 
 uint64_t session_client_hash(const struct session *s, uint64_t tuple_hash, uint64_t server_hash)
@@ -40,6 +41,8 @@ static void end_hashed(struct sy_worker *w, struct session_table *t, uint32_t re
 	synced_end(w, t->slot, record);
 	if (SY_UNLIKELY(s->state == SESSION_OPENING))
 		opening_queue_drop(w, t->slot, record);
+	if (SY_UNLIKELY(bw->strict->count))
+		strict_forget(w, t->slot, record);
 	pressure_end(w, t, record);
 	if (SY_UNLIKELY(SY_RCU_READ(b->client_counts) != NULL))
 		client_sessions_end(w, t, record);

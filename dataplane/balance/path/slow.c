@@ -29,6 +29,7 @@
 #include "slow_advance.h"
 #include "snat.h"
 #include "splice_path.h"
+#include "strict.h"
 #include "sweep.h"
 #include "synced.h"
 #include "unavailable.h"
@@ -268,6 +269,8 @@ static void slow_packet(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	}
 	struct session *s = session_at(t, burst->session[i]);
 	const struct synced_state known = synced_state_of(b, t, burst->session[i]);
+	if (SY_UNLIKELY(b->sync != NULL) && how != DEFENCE_OPENS && strict_holds(w, burst, i, s))
+		return;
 	slow_forward(w, burst, i, s);
 	synced_compare(w, t, burst->session[i], &known); /* if the client's address was inserted */
 	if (SY_UNLIKELY(how == DEFENCE_OPENS))
@@ -300,6 +303,8 @@ static void slow_create(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 	burst->session[i] = record;
 	struct session *s = session_at(c->b->table[burst->slot[i]], record);
 	police_mark(burst->mbuf[i], &c->b->endpoint[s->server]);
+	if (SY_UNLIKELY(service->policy.sync == SYNC_STRICT) && strict_holds(w, burst, i, s))
+		return;
 	if (service->policy.client_address || !segment_forward_first(w, burst, i, s, tx, c))
 		slow_forward(w, burst, i, s);
 }

@@ -10,6 +10,7 @@
 
 #include "model.h"
 #include "saved.h"
+#include "strict.h"
 #include "sync_members.h"
 #include "synced.h"
 #include "table_map.h"
@@ -187,6 +188,8 @@ bool peers_poll(struct sy_worker *w)
 	masters_follow(p, w);
 	returns_follow(p, w);
 	bw->sync_ns = sync_lane_poll(p->node, w->id, w->now_ns);
+	if (SY_UNLIKELY(bw->strict->count))
+		strict_poll(w);
 	if (SY_UNLIKELY(more || p->worker[w->id].claim_at < SY_SLOTS)) {
 		bw->sync_ns = w->now_ns;
 		return true;

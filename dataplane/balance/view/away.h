@@ -45,7 +45,7 @@ static inline uint8_t away_state_of(const struct sy_balance *b, unsigned slot, u
 static inline bool synced_at_creation(const struct sy_balance *b, const struct service *service,
                                       const struct endpoint *e)
 {
-	return service->policy.sync == SYNC_ALL ||
+	return service->policy.sync == SYNC_ALL || service->policy.sync == SYNC_STRICT ||
 	       (group_is_ecmp(b) && e->mode == MODE_NAT && service->policy.sync != SYNC_OFF);
 }
 

@@ -125,6 +125,7 @@ struct balance_worker {
 	struct remote *remote;               /* remote.h; NULL: all packets are steered */
 	struct originated_rates originated;  /* rate limits of originated packets */
 	struct opening_queue *opening_queue; /* opening_queue.h */
+	struct strict *strict;               /* strict.h */
 	struct overload overload;
 	struct rate_limit
 	        relayed;  /* packets without a session that were relayed: path/packet_relay.c */
@@ -179,6 +180,7 @@ struct sy_balance {
 	/* By away_state_at(), in an ECMP group; NULL: none. As sync_mark */
 	uint8_t *away_state;
 	int relay_field;       /* mbuf field with the struct sync_relay of a relayed packet */
+	uint64_t strict_flag;  /* mbuf flag of packets that waited for a peer: path/strict.h */
 	uint64_t relayed_flag; /* mbuf flag of relayed packets: path/packet_relay.h */
 
 	struct endpoint *endpoint; /* [max_servers] */

@@ -139,6 +139,7 @@ enum policy_sync {
 	SYNC_ESTABLISHED, /* TCP's handshake, or the client's second datagram */
 	SYNC_OFF,         /* never */
 	SYNC_ALL,         /* their creation */
+	SYNC_STRICT,      /* likewise, and TCP servers get the SYN afterwards: path/strict.h */
 };
 
 /* When SYNs are answered by cookies or challenges (docs/design/0025-syn-defence.md). */
