@@ -104,6 +104,20 @@ def start_nodes(lab, *forwarders):
 TABLE = "inet cut"
 
 
+@contextlib.contextmanager
+def holding_answers(client):
+    """Drops what a client sends on connections: the kernel sends it again later."""
+    table = "inet held"
+    client.run(["nft", f"add table {table}"])
+    chain = "output { type filter hook output priority 0 ; }"
+    client.run(["nft", f"add chain {table} {chain}"])
+    client.run(["nft", f"add rule {table} output tcp flags & (syn | ack) == ack drop"])
+    try:
+        yield
+    finally:
+        client.run(["nft", f"delete table {table}"])
+
+
 class Pair(Stage):
     """Node 1 on `forwarder` is the master, node 2 on `standby` the backup. A context manager."""
 

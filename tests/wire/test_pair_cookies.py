@@ -7,7 +7,7 @@ import pytest
 
 from tests.lab.clients import HttpConnection
 from tests.lab.steelyard import VIP, WEB
-from tests.wire.pair import MASTER, Pair
+from tests.wire.pair import MASTER, Pair, holding_answers
 
 
 class DefendedPair(Pair):
@@ -16,20 +16,6 @@ class DefendedPair(Pair):
             if service.protocol == "tcp":
                 service.spread["syn_defence"] = "always"
         super().begin()
-
-
-@contextlib.contextmanager
-def holding_answers(client):
-    """Drops what a client sends on connections: the kernel sends it again later."""
-    table = "inet held"
-    client.run(["nft", f"add table {table}"])
-    chain = "output { type filter hook output priority 0 ; }"
-    client.run(["nft", f"add chain {table} {chain}"])
-    client.run(["nft", f"add rule {table} output tcp flags & (syn | ack) == ack drop"])
-    try:
-        yield
-    finally:
-        client.run(["nft", f"delete table {table}"])
 
 
 @pytest.mark.parametrize("family", (4, 6))
