@@ -194,11 +194,11 @@ func TestSync(t *testing.T) {
 		"  - { name: e, vip: 10.0.0.80, port: 84, protocol: udp, sync: all, servers: [] }\n" +
 		"  - { name: f, vip: 10.0.0.80, port: 85, sync: { older_than: 1h }, servers: [] }\n"
 	for defaults, want := range map[string]string{
-		"":                                  "established, established, off, established, all, older than 1h0m0s",
-		"defaults: { sync: off }\n":         "off, off, off, established, all, older than 1h0m0s",
-		"defaults: { sync: established }\n": "established, established, off, established, all, older than 1h0m0s",
-		"defaults: { sync: all }\n":         "all, all, off, established, all, older than 1h0m0s",
-		"defaults: { sync: strict }\n":      "strict, strict, off, established, all, older than 1h0m0s",
+		"":                                         "established, established, off, established, all, older than 1h0m0s",
+		"defaults: { sync: off }\n":                "off, off, off, established, all, older than 1h0m0s",
+		"defaults: { sync: established }\n":        "established, established, off, established, all, older than 1h0m0s",
+		"defaults: { sync: all }\n":                "all, all, off, established, all, older than 1h0m0s",
+		"defaults: { sync: strict }\n":             "strict, strict, off, established, all, older than 1h0m0s",
 		"defaults: { sync: { older_than: 3s } }\n": "older than 3s, older than 3s, off, established, all, older than 1h0m0s",
 	} {
 		config, err := Parse("f", []byte("version: 1\nlocal_addresses: [10.1.0.10]\n"+defaults+services))

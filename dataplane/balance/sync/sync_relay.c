@@ -28,7 +28,7 @@ bool sync_relay_receive(struct sync_node *n, unsigned worker, uint8_t node, cons
 		return false;
 	memcpy(&relay, plain, sizeof(relay));
 	if (relay.ingress >= SYNC_NODES ||
-	    !((n->options.peers | 1u << n->self.node) >> relay.ingress & 1))
+	    (relay.ingress && !((n->options.peers | 1u << n->self.node) >> relay.ingress & 1)))
 		return false;
 	uint64_t *count = &n->lane[worker].relayed_in[node];
 	__atomic_store_n(count, *count + 1, __ATOMIC_RELAXED);

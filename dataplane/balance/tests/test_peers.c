@@ -256,7 +256,8 @@ static void test_age_excludes_other_settings(void **state)
 	pb_service *service = put_service(&c, &f->service[0], "service", FLOW_RR, NULL);
 	service->sync_older_than_s = 3;
 	service->sync = STEELYARD__FORWARDER__V1__SYNC__SYNC_ALL;
-	flows_check_refused(f, &c, "service service: sync: older_than excludes off, all and strict");
+	flows_check_refused(f, &c,
+	                    "service service: sync: older_than excludes off, all and strict");
 	c = (struct changes){0};
 	service = put_service(&c, &f->service[0], "service", FLOW_RR, NULL);
 	service->sync_older_than_s = 3601;

@@ -121,7 +121,7 @@ static void test_sessions_of_a_dead_peer_continue_here(void **state)
 	}
 }
 
-/* A node that stops says so: nobody waits until it is silent for long enough. */
+/* A node that stops says so: the others need not wait until it is silent. */
 static void test_sessions_of_a_peer_that_leaves_continue_at_once(void **state)
 {
 	struct flows *f = *state;
@@ -267,7 +267,7 @@ static void test_a_datagram_asks_before_it_begins_a_session(void **state)
 }
 
 /* Sessions of one packet, and those that are not synchronised, are their node's alone. */
-static void test_datagrams_that_no_other_node_knows_ask_nobody(void **state)
+static void test_datagrams_that_no_other_node_knows_stay(void **state)
 {
 	struct flows *f = *state;
 	struct mirror m = {0};
@@ -621,7 +621,7 @@ int main(void)
 	        TEST(a_peer_without_its_session_gives_it_up),
 	        TEST(own_sessions_serve_relayed_packets),
 	        TEST(a_datagram_asks_before_it_begins_a_session),
-	        TEST(datagrams_that_no_other_node_knows_ask_nobody),
+	        TEST(datagrams_that_no_other_node_knows_stay),
 	        TEST(unknown_segments_are_bounded),
 	        TEST(replicas_outlive_a_restart),
 	        TEST(a_node_that_returns_has_its_sessions),
