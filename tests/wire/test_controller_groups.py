@@ -45,7 +45,7 @@ class Grouped(Cluster):
     def __init__(self):
         super().__init__(workers=(1, 1))
 
-    def _begin(self):
+    def begin(self):
         self.hosts = ModeHosts(self.lab, self.lab.network.router, PROXIED)
         self.hosts.start()
         self.controllers = Controllers(self.lab, net=BACK)
@@ -61,6 +61,14 @@ class Grouped(Cluster):
         self.apply()
         self.wait_joined()
         self.lab.network.announce(*self.nodes)
+
+    def _config(self, number):
+        """Without SNAT: one file is for all nodes, and each would need pool addresses of its
+        own."""
+        made = super()._config(number)
+        made.snat = []
+        self.traffic = self.traffic[:2]  # SNAT's is the last
+        return made
 
     def file(self, name, text):
         path = self.lab.dir / name
