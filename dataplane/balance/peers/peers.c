@@ -207,7 +207,8 @@ bool peers_leave_step(struct sy_balance *b, uint64_t since_ns, uint64_t now_ns)
 {
 	struct peers *p = b->peers;
 	if (sync_node_is_acknowledged(p->node, now_ns) || now_ns - since_ns >= LEAVE_NS) {
-		sync_node_leave(p->node, now_ns);
+		if (p->options.is_ecmp)
+			sync_node_leave(p->node, now_ns);
 		return true;
 	}
 	for (unsigned i = 0; i < b->workers; i++) {

@@ -91,9 +91,10 @@ void peers_destroy(struct sy_balance *b);
 /* Binds the sockets: after a predecessor has closed them, before workers run. */
 int peers_open(struct sy_balance *b, struct sy_error *err);
 /* Before this node stops, when no worker runs: waits until its peers have all of its sessions, for
- * at most LEAVE_NS, and tells them to take them over. */
+ * at most LEAVE_NS. In an ECMP group it then tells them to take them over. In a pair, keepalived
+ * decides, and a restart may be over before it does. */
 void peers_leave(struct sy_balance *b);
-/* A step of peers_leave(). Returns true when it has told them. */
+/* A step of peers_leave(). Returns true when that is done. */
 bool peers_leave_step(struct sy_balance *b, uint64_t since_ns, uint64_t now_ns);
 void peers_close(struct sy_balance *b);
 /* Call when this process has locked the state directory: loads the role again, which a predecessor

@@ -24,11 +24,16 @@ static const char *role_name(uint8_t role)
 
 /* ---- does the change wait? ------------------------------------------------------------------- */
 
-/* Is it too early to tell whether the peer is alive? */
-static bool is_unknown(const struct peers *p, const struct sync_peer *peer, uint64_t now_ns)
+/* For so long a master that is to leave waits for a silent peer, as it serves meanwhile: the peer's
+ * host may be busy. */
+#define GONE_NS UINT64_C(5000000000)
+
+/* Is it too early to tell whether the peer is alive? silence_ns: after so much it is not. */
+static bool is_unknown(const struct peers *p, const struct sync_peer *peer, uint64_t silence_ns,
+                       uint64_t now_ns)
 {
 	const uint64_t started_ns = SY_READ(p->started_ns);
-	return !SY_READ(peer->received_ns) && (!started_ns || now_ns - started_ns < SYNC_ALIVE_NS);
+	return !SY_READ(peer->received_ns) && (!started_ns || now_ns - started_ns < silence_ns);
 }
 
 /* Of a peer that does not serve: a start without sessions waits for all that the peer has kept;
@@ -43,7 +48,7 @@ static bool master_waits_for(const struct peers *p, uint8_t node, uint64_t now_n
 	const struct sync_peer *peer = sync_node_peer(p->node, node);
 	const uint64_t started_ns = SY_READ(p->started_ns);
 	const uint64_t since_ns = p->wanted_ns > started_ns ? p->wanted_ns : started_ns;
-	if (is_unknown(p, peer, now_ns))
+	if (is_unknown(p, peer, SYNC_ALIVE_NS, now_ns))
 		return true;
 	return sync_peer_is_alive(peer, now_ns) && has_sessions(p, peer) &&
 	       sync_node_lacking(p->node, node) > 0 &&
@@ -53,10 +58,11 @@ static bool master_waits_for(const struct peers *p, uint8_t node, uint64_t now_n
 static bool backup_waits_for(const struct peers *p, uint8_t node, uint64_t now_ns)
 {
 	const struct sync_peer *peer = sync_node_peer(p->node, node);
-	if (is_unknown(p, peer, now_ns))
+	if (is_unknown(p, peer, GONE_NS, now_ns))
 		return true;
-	return sync_peer_is_alive(peer, now_ns) && SY_READ(peer->role) != SYNC_ROLE_MASTER &&
-	       SY_READ(peer->lacking) > 0;
+	const uint64_t received_ns = SY_READ(peer->received_ns);
+	return received_ns && (int64_t)(now_ns - received_ns) < (int64_t)GONE_NS &&
+	       SY_READ(peer->role) != SYNC_ROLE_MASTER && SY_READ(peer->lacking) > 0;
 }
 
 static bool change_waits(const struct peers *p)
