@@ -9,8 +9,9 @@
 #include "sync_members.h"
 #include "sync_relay.h"
 
-/* Packets without a session that a worker relays per second, and at once: each costs two nodes a
- * system call, and anybody can send them. */
+/* Packets that a worker relays in vain per second, and at once: no node has a session for them.
+ * Each costs two nodes two system calls, and anybody can send them. Those of sessions are not
+ * limited: the routers may send another node's packets here for as long as its sessions live. */
 #define RELAY_RATE  50000u
 #define RELAY_BURST 5000u
 /* After this time without a part of its log, a replica belongs to another node. */
@@ -51,11 +52,18 @@ static uint8_t owner_of(const struct sy_balance *b, unsigned slot, uint32_t reco
 	return group_is_ecmp(b) ? *session_mark_at(b, slot, record) & SYNC_OWNER : 0;
 }
 
-/* Charges the limit of packets that arrived at a port and are relayed. */
+/* Charges the limit for a packet that was relayed in vain, or may be. */
 static bool relay_charge(struct sy_worker *w)
 {
 	return rate_charge(&balance_worker_of(w)->relayed, w->now_ns, 1000000000 / RELAY_RATE,
 	                   RELAY_BURST);
+}
+
+/* Does the limit allow to relay a packet that arrived at a port? It is charged if it comes back. */
+static bool relay_is_allowed(struct sy_worker *w)
+{
+	struct rate_limit left = balance_worker_of(w)->relayed;
+	return rate_charge(&left, w->now_ns, 1000000000 / RELAY_RATE, RELAY_BURST);
 }
 
 /* ---- the session is known -------------------------------------------------------------------- */
@@ -117,17 +125,19 @@ bool relay_to_home(struct sy_worker *w, struct sy_burst *burst, unsigned i, bool
 	if (SY_LIKELY(!group_is_ecmp(b)))
 		return false;
 	const struct sync_relay relay = relay_of(b, burst->mbuf[i]);
-	if (relay.is_back)
+	if (relay.is_back) {
+		relay_charge(w);
 		return false;
+	}
 	const uint32_t visited = relay.visited | 1u << b->options.peers.node;
 	const uint8_t next = sync_node_next(b->sync, burst->slot[i], visited, w->now_ns);
 	if (!next && (begins || sync_node_is_settled(b->sync, w->now_ns)))
-		return begins && relay_back(w, burst, i, relay);
+		return relay_back(w, burst, i, relay);
 	if (!next) { /* do not reset what a node may have that was not heard yet */
 		sy_burst_drop(w, burst, i, SY_DROP_NO_SESSION);
 		return true;
 	}
-	if (!relay.ingress && !relay_charge(w)) {
+	if (!relay.ingress && !relay_is_allowed(w)) {
 		if (!begins)
 			sy_burst_drop(w, burst, i, SY_DROP_RELAY_RATE);
 		return !begins;

@@ -13,7 +13,8 @@ struct sync_relay {
 	uint32_t visited; /* bitmap of the nodes that have had the packet: it does not return there
 	                   */
 	uint8_t ingress;  /* the node where it arrived; 0: the receiver, as if at a port */
-	uint8_t is_back;  /* it returns to that node, which may begin a session: no node has one */
+	uint8_t is_back; /* it returns to that node, which begins a session or drops it: no node has
+	                    one */
 	uint8_t spare[2];
 };
 _Static_assert(sizeof(struct sync_relay) == 8, "a wire format");

@@ -128,7 +128,7 @@ struct balance_worker {
 	struct strict *strict;               /* strict.h */
 	struct overload overload;
 	struct rate_limit
-	        relayed;  /* packets without a session that were relayed: path/packet_relay.c */
+	        relayed;  /* packets that were relayed in vain: path/packet_relay.c */
 	uint64_t sync_ns; /* when peers_poll() is to run again: view/synced.h */
 	struct repeats *repeats; /* repeat.h */
 	struct delays *delays;   /* delay.h */

@@ -387,9 +387,8 @@ static inline bool sy_seq_before(uint32_t a, uint32_t b)
 	  "no session, and the packet cannot create one; if routers move flows between "           \
 	  "forwarders, see sloppy_tcp of the service")                                             \
 	X(RELAY_RATE, "relay-rate",                                                                \
-	  "no session at this node of an ECMP group, and too many packets like it: they are not "  \
-	  "all passed on to the node that may have the session; a flood, or routers have moved "   \
-	  "many flows")                                                                            \
+	  "no session at this node of an ECMP group, and no node had one for too many packets "    \
+	  "before it: a flood")                                                                    \
 	X(ACL_DROP, "acl-drop",                                                                    \
 	  "an access list drops its source, protocol or port: `steelyard get access` shows which " \
 	  "rule; what the XDP program drops early is counted in one row, not by rule")             \
