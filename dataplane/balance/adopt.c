@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "away.h"
 #include "control.h"
 #include "loss.h"
 #include "model.h"
@@ -106,6 +107,17 @@ static void count_trusted(struct sy_balance *b)
 			count_add(b, id, name.active);
 }
 
+/* Sessions that other nodes of an ECMP group serve do not count for limits and schedulers. */
+static void count_away(struct sy_balance *b)
+{
+	for (unsigned slot = 0; group_is_ecmp(b) && slot < SY_SLOTS; slot++) {
+		uint32_t cursor = 0, record;
+		while ((record = session_next(b->table[slot], &cursor)) != SESSION_NONE)
+			if (!session_counts(b, slot, record))
+				load_release(b, session_at(b->table[slot], record)->server);
+	}
+}
+
 /* ---- start ----------------------------------------------------------------------------------- */
 
 static const char *const source_text[] = {
@@ -172,6 +184,7 @@ int sy_balance_adopt(struct sy_balance *b, unsigned threads, struct sy_error *er
 		adopt_tables(b);
 		count_kept(b);
 	}
+	count_away(b);
 	id_dictionary_settle(b);
 	peers_adopted(b);
 	a->duration_ns = sy_clock_ns() - began;

@@ -298,7 +298,7 @@ var serviceFields = []field[rawService]{
 		func(s *rawService) *value[model.WhenUnavailable] { return &s.when }, parseWord(model.WhenUnavailables...)),
 	syncField("From when on a peer of the forwarder keeps the service's sessions, so that they survive the loss of this host. `established`: over TCP once the "+
 		"handshake is complete, over UDP once the client has sent again; a session that is lost before that begins anew when the client repeats its "+
-		"packet. `all`: from its creation. `strict`: likewise, and a TCP server gets the client's SYN only when a living peer has the session: "+
+		"packet. `all`: from its creation. `strict`: likewise, and a TCP server gets the client's SYN only when a living peer has the session (or while the SYN defence answers for it, when any node can open the session): "+
 		"each connection begins a round trip between the nodes later. `off`: never, for sessions so short that copying them is not worth it, such as DNS. "+
 		"`{ older_than: 3s }`: as `established`, but once the session is that old. A change applies to sessions "+
 		"that begin or change after it. Without peers (`--peer` of steelyard-forwarder(8)) it has no effect. See docs/high-availability.md.",

@@ -47,6 +47,11 @@ static void slow_time(struct sy_worker *w, const struct sy_burst *burst, unsigne
 	}
 	if (burst->direction[i] == SESSION_SERVER)
 		return;
+	if (SY_UNLIKELY(burst->mbuf[i]->ol_flags & b->strict_flag)) { /* the client's first one */
+		if (!endpoint_is_one_way(&b->endpoint[s->server]))
+			delay_begin(w, burst->slot[i], burst->session[i]);
+		return;
+	}
 	delay_clear(w, burst->slot[i], burst->session[i]);
 	if (session_idle(s, segment_common_of(w).now) > 0)
 		delay_note_repeated(w, s->server);

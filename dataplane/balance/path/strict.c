@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strict.h"
 
+#include "delay.h"
 #include "opening_queue.h"
 #include "service_drop.h"
 #include "sync_members.h"
@@ -41,6 +42,7 @@ bool strict_holds(struct sy_worker *w, struct sy_burst *burst, unsigned i,
 		return true;
 	}
 	m->ol_flags |= b->strict_flag; /* it has waited */
+	delay_clear(w, slot, burst->session[i]);
 	burst->next[i] = SY_NEXT_PENDING;
 	opening_queue_add(w, slot, burst->session[i], service->id, m);
 	synced_poll_soon(w);

@@ -250,8 +250,7 @@ static enum sync_result session_delete(struct incoming *i)
 	const bool kept = *mark & SYNC_KEPT;
 	*mark &= (uint8_t)~SYNC_KEPT; /* the caller updates the sum */
 	if (i->in.transferred && group_is_ecmp(i->p->b)) {
-		*mark = 0; /* away, owner unknown: whoever has it will put it */
-		session_recount(i->p->b, i->t->slot, record, false);
+		*mark = 0;              /* away, owner unknown: whoever has it will put it */
 	} else if (i->in.transferred) { /* both transferred it to each other: serve it again */
 		*mark = 0;
 		synced_change(i->w, i->t->slot, record);
@@ -545,12 +544,10 @@ static void sink_copy_end(void *context, unsigned node, unsigned slot)
 	for (uint32_t i = 0; i < p->b->table[slot]->top; i++) {
 		if ((mark[i] & (SYNC_OWNER | SYNC_KEPT)) != node)
 			continue;
-		if (restarted) { /* it has lost them: this node takes them over */
+		if (restarted) /* it has lost them: this node takes them over */
 			mark[i] = 0;
-			session_recount(p->b, (uint8_t)slot, i, false);
-		} else {
+		else
 			session_end(peers_worker_of(p, slot), p->b->table[slot], i);
-		}
 	}
 }
 

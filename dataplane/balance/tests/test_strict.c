@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include "delay.h"
+#include "inspect.h"
 #include "pair_fixture.h"
 #include "strict.h"
 
@@ -128,6 +130,35 @@ static void test_syns_wait_for_a_peer_that_restarts(void **state)
 	mirror_free(&m);
 }
 
+/* It is neither the server's delay nor a SYN that the client has repeated. */
+static void test_the_wait_is_not_blamed_on_the_server(void **state)
+{
+	struct flows *f = *state;
+	struct mirror m = {0};
+	struct frame in, out;
+	uint64_t measured = 0;
+	begin(f, &m, true, 1);
+	mirror_pause(&m, true);
+	assert_int_equal(syn(f, 0, 1000), 0);
+	mirror_run(&m, 1500);
+	assert_int_equal(sent(f), 1);
+	const struct flow flow = {.client = client_of(f, 0, 1000)};
+	struct session *s = flow_session(f, &flow);
+	const uint8_t slot = sy_slot_of(&flow.client.src, flow.client.sport);
+	const struct sy_tuple server = session_server_tuple(
+	        f->harness.b, s, session_cold_beside(inspect_table(f->harness.b, slot), s),
+	        inspect_endpoint(f->harness.b, s->server));
+	flows_frame(f, &in, &server, SY_TCP_SYN | SY_TCP_ACK, 0, 0);
+	assert_true(flows_through(f, HARNESS_LAN, &in, &out));
+	const struct delay_share sum = delay_sum(f->harness.b, s->server);
+	for (unsigned i = 0; i < DELAY_BUCKETS; i++)
+		measured += sum.bucket[i];
+	assert_int_equal(measured, 1);
+	assert_int_equal(sum.repeated, 0);
+	assert_true(sum.sum_ns < 1000000000);
+	mirror_free(&m);
+}
+
 static void test_nothing_waits_without_a_peer(void **state)
 {
 	struct flows *f = *state;
@@ -197,6 +228,7 @@ int main(void)
 	        TEST(a_syn_leaves_when_the_peer_has_the_session),
 	        TEST(syns_wait_for_a_silent_peer_until_it_is_dead),
 	        TEST(syns_wait_for_a_peer_that_restarts),
+	        TEST(the_wait_is_not_blamed_on_the_server),
 	        TEST(nothing_waits_without_a_peer),
 	        TEST(datagrams_do_not_wait),
 	        TEST(packets_of_a_session_that_ends_are_dropped),

@@ -53,11 +53,10 @@ static inline bool synced_at_creation(const struct sy_balance *b, const struct s
  * serves does not. */
 static inline bool session_counts(const struct sy_balance *b, unsigned slot, uint32_t record)
 {
-	return !group_is_ecmp(b) || !session_is_away(session_at(b->table[slot], record)) ||
-	       !(*session_mark_at(b, slot, record) & SYNC_OWNER);
+	return !group_is_ecmp(b) || !session_is_away(session_at(b->table[slot], record));
 }
 
-/* Call after a change of a record's state or owner. counted: session_counts() before it. */
+/* Call after a change of a record's state. counted: session_counts() before it. */
 static inline void session_recount(struct sy_balance *b, unsigned slot, uint32_t record,
                                    bool counted)
 {
