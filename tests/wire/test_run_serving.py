@@ -246,15 +246,19 @@ say("listens")
 
 @sanitized
 def test_listeners_at_one_port_share_its_connections(stack):
-    """SO_REUSEPORT: Linux distributes them by a hash, and so does the stack."""
+    """SO_REUSEPORT: Linux distributes them by a hash, and so does the stack, from a thread's first
+    accept() on."""
     start(stack, "shared", script(stack, "shared", SHARED), 8035)
     client, host = stack["client"], stack["forwarder"]
     before = kernel_connections(host)
-    served = []
-    for _ in range(60):
+    served = set()
+
+    def each_has_served():
         with connect(client, V4, 8035, timeout_s=60) as one:
-            served.append(receive_exactly(one, 1))
-    assert set(served) == {b"0", b"1", b"2"}
+            served.add(receive_exactly(one, 1))
+        return served == {b"0", b"1", b"2"}
+
+    wait_until(each_has_served, "each thread has served a connection")
     assert kernel_connections(host) == before
 
 

@@ -127,12 +127,11 @@ struct balance_worker {
 	struct opening_queue *opening_queue; /* opening_queue.h */
 	struct strict *strict;               /* strict.h */
 	struct overload overload;
-	struct rate_limit
-	        relayed;  /* packets that were relayed in vain: path/packet_relay.c */
-	uint64_t sync_ns; /* when peers_poll() is to run again: view/synced.h */
-	struct repeats *repeats; /* repeat.h */
-	struct delays *delays;   /* delay.h */
-	struct losses *losses;   /* loss.h */
+	struct rate_limit relayed; /* packets that were relayed in vain: path/packet_relay.c */
+	uint64_t sync_ns;          /* when peers_poll() is to run again: view/synced.h */
+	struct repeats *repeats;   /* repeat.h */
+	struct delays *delays;     /* delay.h */
+	struct losses *losses;     /* loss.h */
 	struct cookie_keys cookies;
 	struct service_load *load;    /* by service id */
 	struct access_worker *access; /* access.h */
