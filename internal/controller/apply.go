@@ -273,7 +273,7 @@ func (s *Server) union(ctx context.Context, p *plan, others []cluster.Entry, fil
 		}
 	}
 	for _, entry := range others {
-		if entry.Key == p.own.Key {
+		if entry.Key == p.own.Key || len(entry.Value) == 0 { // a change of the group writes an empty part where there was none
 			continue
 		}
 		text, err := s.store.Load(ctx, entry.Value)
