@@ -38,6 +38,8 @@ nodes:
   - { forwarder: f2, node: 2, sync: 10.9.0.2 }
 `
 
+const thirdNode = "  - { forwarder: f3, node: 3, sync: 10.9.0.3, local_addresses: [10.1.3.10] }\n"
+
 // shared is a file of services for all nodes: the group has their local addresses.
 func shared() string { return strings.Replace(file(20), "local_addresses: [10.1.0.10]\n", "", 1) }
 
@@ -324,7 +326,7 @@ func TestTakeoverInAnEcmpGroupIsRecordedOnce(t *testing.T) {
 	for _, name := range []string{"f1", "f2", "f3"} {
 		l.addForwarder(name)
 	}
-	l.mustSetGroup(ecmpFile + `  - { forwarder: f3, node: 3, sync: 10.9.0.3, local_addresses: [10.1.3.10] }` + "\n")
+	l.mustSetGroup(ecmpFile + thirdNode)
 	l.awaitStates("serves serves serves")
 	watching, err := l.controllers[1].admin.Watch(t.Context(), connect.NewRequest(&pb.WatchRequest{}))
 	if err != nil {
@@ -424,13 +426,30 @@ func TestRequestOfAGroup(t *testing.T) {
 	l.confirm("shop", s.GetRoute().GetGeneration())
 	l.awaitState("shop", nfvpb.State_STATE_ROUTED, nil)
 
+	// A new node has a file of its own: the route leads there when it has the requests' services, too.
+	f3 := l.addForwarder("f3")
+	if _, err := apply(t.Context(), l.controllers[0].admin, "f3", "", "version: 1\nservices: []\n"); err != nil {
+		t.Fatal(err)
+	}
+	l.mustSetGroup(ecmpFile + thirdNode)
+	for _, id := range []string{"web", "shop"} {
+		s = l.awaitState(id, nfvpb.State_STATE_ROUTING, hops("10.9.0.1 10.9.0.2 10.9.0.3"))
+		if !serves(f3, 80) || !serves(f3, 81) {
+			t.Error("the route leads to a node that does not have the service")
+		}
+		l.confirm(id, s.GetRoute().GetGeneration())
+		l.awaitState(id, nfvpb.State_STATE_ROUTED, nil)
+	}
+
 	for _, id := range []string{"web", "shop"} {
 		l.remove(id)
 		s = l.awaitState(id, nfvpb.State_STATE_WITHDRAWING, nil)
 		l.confirm(id, s.GetRoute().GetGeneration())
 		l.awaitState(id, nfvpb.State_STATE_REMOVED, nil)
 	}
-	l.until("no node has the services", func() bool { return !serves(f1, 80) && !serves(f2, 80) && !serves(f1, 81) && !serves(f2, 81) })
+	l.until("no node has the services", func() bool {
+		return !serves(f1, 80) && !serves(f2, 80) && !serves(f1, 81) && !serves(f2, 81) && !serves(f3, 80)
+	})
 }
 
 // In a pair VRRP moves the next hop. A node that refuses a service keeps it from the whole group.

@@ -131,8 +131,8 @@ func (p *picture) refusedAt(place, project string) (last refusal, found bool) {
 	return last, found
 }
 
-// hopsOf returns the next hops of a group, of a family, by nodes that have confirmed a revision of their files.
-func (p *picture) hopsOf(place string, revision int64, family netip.Addr) []string {
+// hopsOf returns the next hops of a group, of a family, by nodes that have confirmed a request's service in their own files.
+func (p *picture) hopsOf(place string, f *partFile, id string, family netip.Addr) []string {
 	group := p.groupSet[nameOf(place, GroupHeader)]
 	first := func(lists ...[]netip.Addr) []string {
 		for _, list := range lists {
@@ -146,7 +146,7 @@ func (p *picture) hopsOf(place string, revision int64, family netip.Addr) []stri
 	}
 	var hops []string
 	for _, name := range p.living(place) {
-		if p.status[name].Confirmed < revision {
+		if since := f.nodes[name]; since == 0 || p.status[name].Confirmed < max(since, f.has[id]) {
 			continue
 		}
 		if !group.ECMP { // VRRP moves it

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -177,7 +178,7 @@ func (l *leader) see(event cluster.Event) {
 		forwarder, project, _ := strings.Cut(place, "/")
 		key := fileKey{l.picture.placeOf(forwarder), project}
 		if f := l.files[key]; f != nil && f.own < event.Revision {
-			l.files[key] = &partFile{own: event.Revision, lost: f}
+			l.files[key] = &partFile{own: event.Revision, nodes: f.nodes, lost: f}
 		}
 	}
 	if place, ok := cutPrefix(event.Key, keyRefusals); ok && !event.Deleted {
@@ -187,8 +188,8 @@ func (l *leader) see(event cluster.Event) {
 
 // seeRefusal applies the refusal of a file and the roll-back of its change. Their events are from one transaction, in any order.
 func (l *leader) seeRefusal(place string, event cluster.Event) {
-	forwarder, project, _ := strings.Cut(place, "/")
-	forwarder = l.picture.placeOf(forwarder)
+	node, project, _ := strings.Cut(place, "/")
+	forwarder := l.picture.placeOf(node)
 	f := l.files[fileKey{forwarder, project}]
 	if f != nil && f.own == event.Revision {
 		f = f.lost
@@ -204,7 +205,11 @@ func (l *leader) seeRefusal(place string, event cluster.Event) {
 			}
 		}
 	}
-	l.files[fileKey{forwarder, project}] = &partFile{own: event.Revision, text: f.text, retry: time.Now().Add(retryFile)}
+	nodes := maps.Clone(f.nodes)
+	if nodes[node] == f.own {
+		nodes[node] = 0 // the refused file was its first one
+	}
+	l.files[fileKey{forwarder, project}] = &partFile{own: event.Revision, text: f.text, nodes: nodes, retry: time.Now().Add(retryFile)}
 }
 
 // pass does all work that is possible now.

@@ -33,9 +33,26 @@ type partFile struct {
 	own      int64            // revision of the project's part
 	revision int64            // of the forwarder's file that contains it
 	has      map[string]int64 // by service: the revision since which it is in the file without an interruption
+	nodes    map[string]int64 // by forwarder of the place: the revision since which it has the project's file; 0: it does not
 	hops     []netip.Addr     // at which routers reach the forwarder
 	lost     *partFile        // the file that another writer has replaced
 	retry    time.Time        // when a refused text that has not changed is tried again; zero: none was refused
+}
+
+// isFor reports whether the file was written for these nodes.
+func (f *partFile) isFor(nodes []string) bool {
+	return len(f.nodes) == len(nodes) && !slices.ContainsFunc(nodes, func(name string) bool { _, has := f.nodes[name]; return !has })
+}
+
+// nodesOf returns the nodes of the former file that are at the place still, and adds the new ones, which have no file yet. f may be nil.
+func (f *partFile) nodesOf(names []string) map[string]int64 {
+	nodes := map[string]int64{}
+	for _, name := range names {
+		if nodes[name] = 0; f != nil {
+			nodes[name] = f.nodes[name]
+		}
+	}
+	return nodes
 }
 
 // refusedService is why a forwarder has refused a file that contains a service.
@@ -50,10 +67,14 @@ const retryFile = 10 * time.Second
 // writeFiles makes all files of the workflow match the records.
 func (l *leader) writeFiles(ctx context.Context) (bool, error) {
 	wanted := map[fileKey][]*request{}
-	for key := range l.files {
-		if key.forwarder != l.picture.placeOf(key.forwarder) || len(l.picture.nodesAt(key.forwarder)) == 0 { // it has joined a group, or the group has ended
+	for key, f := range l.files {
+		nodes := l.picture.nodesAt(key.forwarder)
+		if key.forwarder != l.picture.placeOf(key.forwarder) || len(nodes) == 0 { // it has joined a group, or the group has ended
 			delete(l.files, key)
 			continue
+		}
+		if f.nodes != nil && !f.isFor(nodes) {
+			f.text = nil // computed anew: a new node lacks the file
 		}
 		wanted[key] = nil
 	}
@@ -152,7 +173,7 @@ func (l *leader) writeFile(ctx context.Context, key fileKey, list []*request) (b
 	}
 	if refusedForGood(err) { // even the old services are refused now: after another project's change, or the forwarder's removal
 		l.log.Warn("a forwarder's file cannot be brought up to date", "forwarder", key.forwarder, "project", key.project, "error", err)
-		l.files[key] = &partFile{text: text, retry: time.Now().Add(retryFile)}
+		l.files[key] = &partFile{text: text, nodes: before.nodesOf(l.picture.nodesAt(key.forwarder)), retry: time.Now().Add(retryFile)}
 		return found, nil
 	}
 	if err != nil {
@@ -186,9 +207,14 @@ func (l *leader) prepareFile(ctx context.Context, key fileKey, text []byte) ([]*
 // commitFile writes a file, unless another writer has changed it; then the leader first applies that change.
 func (l *leader) commitFile(ctx context.Context, key fileKey, plans []*plan, services []*request, fresh int) (bool, error) {
 	p := plans[0]
-	f := &partFile{text: p.text, own: p.own.Revision, revision: p.desired.Revision, has: map[string]int64{}, hops: slices.Concat(p.parsed.NextHops, p.parsed.LocalAddresses)}
+	f := &partFile{text: p.text, own: p.own.Revision, revision: p.desired.Revision, has: map[string]int64{}, nodes: map[string]int64{},
+		hops: slices.Concat(p.parsed.NextHops, p.parsed.LocalAddresses)}
+	before := l.files[key]
 	for _, other := range plans {
 		f.own, f.revision = min(f.own, other.own.Revision), min(f.revision, other.desired.Revision)
+		if f.nodes[other.forwarder] = other.own.Revision; before != nil && before.nodes[other.forwarder] != 0 {
+			f.nodes[other.forwarder] = before.nodes[other.forwarder]
+		}
 	}
 	if slices.ContainsFunc(plans, func(p *plan) bool { return !p.same() || p.own.Revision == 0 }) {
 		txn := txnOf(plans).At(keyLeader, l.fence)
@@ -202,12 +228,16 @@ func (l *leader) commitFile(ctx context.Context, key fileKey, plans []*plan, ser
 			return false, err
 		}
 		f.own, f.revision = revision, revision
+		for _, p := range plans {
+			if p.own.Revision == 0 || before == nil || before.nodes[p.forwarder] == 0 {
+				f.nodes[p.forwarder] = revision
+			}
+		}
 	}
 	if len(l.fresh) > 4096 { // old entries; they matter for a minute only
 		clear(l.fresh)
 	}
 	l.fresh[f.revision] = max(l.fresh[f.revision], fresh)
-	before := l.files[key]
 	for _, r := range services {
 		if f.has[r.id] = f.own; before != nil && before.has[r.id] != 0 {
 			f.has[r.id] = before.has[r.id]
@@ -336,7 +366,7 @@ func (w *world) NextHops(forwarder string, family netip.Addr) ([]string, bool) {
 		return nil, isGroup(forwarder)
 	}
 	if isGroup(forwarder) {
-		return w.picture.hopsOf(forwarder, f.has[w.of.id], family), true
+		return w.picture.hopsOf(forwarder, f, w.of.id, family), true
 	}
 	for _, hop := range f.hops { // the first of its family
 		if hop.Is4() == family.Is4() {
