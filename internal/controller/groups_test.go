@@ -477,6 +477,29 @@ func TestRequestOfAPair(t *testing.T) {
 	l.until("f1 does not have it either", func() bool { return !serves(f1, 81) && serves(f1, 80) && serves(f2, 80) })
 }
 
+// Two nodes that do not hear each other both serve: their link for synchronisation has failed, and services stay where they are.
+func TestNodesThatDoNotHearEachOtherServe(t *testing.T) {
+	l, _, _ := pairOfForwarders(t, 1)
+	l.mustSetGroup(pairFile)
+	l.awaitStates("backup backup")
+	l.peerOf("f1", 2, forwarderpb.PeerState_PEER_STATE_SILENT)
+	l.awaitStates("backup silent")
+	l.peerOf("f2", 1, forwarderpb.PeerState_PEER_STATE_SILENT)
+	l.awaitStates("backup backup")
+	if why := l.group().GetProblem(); !strings.HasPrefix(why, "f1 and f2 do not hear each other") {
+		t.Errorf("%q", why)
+	}
+	p, _, err := (&Server{store: l.store}).loadPicture(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.living("group/edge"); len(got) != 2 {
+		t.Errorf("%v serve", got)
+	}
+	l.peerOf("f1", 2, forwarderpb.PeerState_PEER_STATE_ALIVE)
+	l.awaitStates("silent backup")
+}
+
 // While nodes apply another revision of the group, they serve: routes and placement do not change.
 func TestNodesServeWhileTheyApplyAGroup(t *testing.T) {
 	l, f1, f2 := pairOfForwarders(t, 1)

@@ -362,11 +362,26 @@ func (v *groupView) isMember(name string) bool {
 	return status.Member && status.Group == v.Name
 }
 
-// isSilent reports whether a node that is a node itself does not hear another one.
+// misses reports whether a node, whose agent says so, does not hear another one.
+func (v *groupView) misses(node, other config.GroupNode) bool {
+	return other.Node != node.Node && v.owned[node.Forwarder] && v.isMember(node.Forwarder) && v.status[node.Forwarder].peer(other.Node).State == peerSilent
+}
+
+// isSilent reports whether another node does not hear a node. Two that do not hear each other live, as their agents say: the link between them has failed.
 func (v *groupView) isSilent(node config.GroupNode) bool {
-	return slices.ContainsFunc(v.Nodes, func(other config.GroupNode) bool {
-		return other.Node != node.Node && v.owned[other.Forwarder] && v.isMember(other.Forwarder) && v.status[other.Forwarder].peer(node.Node).State == peerSilent
-	})
+	return slices.ContainsFunc(v.Nodes, func(other config.GroupNode) bool { return v.misses(other, node) && !v.misses(node, other) })
+}
+
+// apart returns two nodes that do not hear each other.
+func (v *groupView) apart() (one, other string, found bool) {
+	for i, a := range v.Nodes {
+		for _, b := range v.Nodes[i+1:] {
+			if v.misses(a, b) && v.misses(b, a) {
+				return a.Forwarder, b.Forwarder, true
+			}
+		}
+	}
+	return "", "", false
 }
 
 // state returns a node's state as one word.
@@ -400,6 +415,9 @@ func (v *groupView) problem() string {
 		default:
 			return fmt.Sprintf("%s is %s", node.Forwarder, state)
 		}
+	}
+	if one, other, found := v.apart(); found {
+		return fmt.Sprintf("%s and %s do not hear each other: check the network between their addresses for synchronisation", one, other)
 	}
 	switch {
 	case !v.ECMP && masters == 0:
