@@ -257,8 +257,14 @@ func (s *Server) merge(ctx context.Context, w *work, p *plan, others []cluster.E
 		file = "forwarder " + p.forwarder + ", all projects"
 	}
 	var err error
-	p.parsed, err = w.parse(w.mergedParser, file, p.merged)
-	return err
+	if p.parsed, err = w.parse(w.mergedParser, file, p.merged); err != nil {
+		return err
+	}
+	if p.group != nil && p.group.ECMP && len(p.parsed.SNAT) > 0 {
+		return invalid(fmt.Errorf("%s: snat: rule %s: the nodes of the ECMP group %s would choose the same ports of its pool: translate at a pair, or at a forwarder outside the group",
+			file, p.parsed.SNAT[0].Name, p.group.Name))
+	}
+	return nil
 }
 
 // union merges the files of all projects, and adds the addresses of the forwarder's group. file: the name of the file of the default project.

@@ -477,6 +477,25 @@ func TestRequestOfAPair(t *testing.T) {
 	l.until("f1 does not have it either", func() bool { return !serves(f1, 81) && serves(f1, 80) && serves(f2, 80) })
 }
 
+// Nodes of an ECMP group would choose the same ports of one pool.
+func TestPoolsOfAnECMPGroupAreRefused(t *testing.T) {
+	l, _, _ := pairOfForwarders(t, 1)
+	c := l.controllers[0]
+	const text = "version: 1\nservices: []\nsnat:\n  - name: out\n    inside: [10.1.0.0/24]\n    pool: [192.0.2.200]\n"
+	const want = "snat: rule out: the nodes of the ECMP group edge would choose the same ports of its pool"
+	l.mustSetGroup(ecmpFile)
+	if _, err := apply(t.Context(), c.admin, "group/edge", "", text); err == nil || !strings.Contains(err.Error(), want) {
+		t.Error(err)
+	}
+	l.mustSetGroup(pairFile)
+	if _, err := apply(t.Context(), c.admin, "group/edge", "", text); err != nil {
+		t.Error(err)
+	}
+	if _, err := setGroup(l, c.admin, ecmpFile); err == nil || !strings.Contains(err.Error(), want) {
+		t.Error(err)
+	}
+}
+
 // Two nodes that do not hear each other both serve: their link for synchronisation has failed, and services stay where they are.
 func TestNodesThatDoNotHearEachOtherServe(t *testing.T) {
 	l, _, _ := pairOfForwarders(t, 1)
