@@ -218,8 +218,31 @@ func (c *groupChange) plan(ctx context.Context, forwarder string, text func([]by
 	return nil
 }
 
+// spare fails if one of the forwarders serves requests of the group: they would lose its services at once, while routes still lead to it.
+func (c *groupChange) spare(ctx context.Context, forwarders []string) error {
+	if len(forwarders) == 0 {
+		return nil
+	}
+	p, _, err := c.loadPicture(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	place := GroupHeader + c.old.Name
+	ids := slices.DeleteFunc(slices.Clone(p.ids()), func(id string) bool { return p.requests[id].Forwarder != place })
+	for _, name := range p.connected(place) {
+		if len(ids) > 0 && slices.Contains(forwarders, name) {
+			return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%s serves requests of the group %s (%s): stop its forwarder first, so that their routes lead elsewhere, or delete them by `steelyard nfv delete`",
+				name, c.old.Name, strings.Join(ids, ", ")))
+		}
+	}
+	return nil
+}
+
 // leave removes forwarders from the group. They keep their local addresses, in their own files.
 func (c *groupChange) leave(ctx context.Context, forwarders []string) error {
+	if err := c.spare(ctx, forwarders); err != nil {
+		return err
+	}
 	for _, name := range forwarders {
 		c.place(name, nil)
 		err := c.plan(ctx, name, func(own []byte) ([]byte, error) {

@@ -477,6 +477,40 @@ func TestRequestOfAPair(t *testing.T) {
 	l.until("f1 does not have it either", func() bool { return !serves(f1, 81) && serves(f1, 80) && serves(f2, 80) })
 }
 
+// A node that serves requests leaves when their routes no longer lead to it.
+func TestNodeThatServesRequestsStays(t *testing.T) {
+	l := newLab(t, 0)
+	l.tune = quick
+	l.addController()
+	f1, _, _ := l.addForwarder("f1"), l.addForwarder("f2"), l.addForwarder("f3")
+	third := strings.Replace(thirdNode, "sync: 10.9.0.3,", "sync: 10.9.0.3, next_hops: [10.9.0.3],", 1)
+	l.mustSetGroup(ecmpFile + third)
+	l.awaitStates("serves serves serves")
+	l.request(balancing("web", 80))
+	s := l.awaitState("web", nfvpb.State_STATE_ROUTING, hops("10.9.0.1 10.9.0.2 10.9.0.3"))
+	l.confirm("web", s.GetRoute().GetGeneration())
+	l.awaitState("web", nfvpb.State_STATE_ROUTED, nil)
+	admin := l.controllers[0].admin
+	const want = "serves requests of the group edge (web): stop its forwarder first"
+	without := ecmpFile[:strings.Index(ecmpFile, "  - { forwarder: f2")] + third
+	if _, err := setGroup(l, admin, without); err == nil || !strings.Contains(err.Error(), "f2 "+want) {
+		t.Error(err)
+	}
+	if _, err := admin.RemoveGroup(t.Context(), connect.NewRequest(&pb.RemoveGroupRequest{Name: "edge"})); err == nil || !strings.Contains(err.Error(), want) {
+		t.Error(err)
+	}
+	l.peerOf("f1", 2, forwarderpb.PeerState_PEER_STATE_SILENT)
+	s = l.awaitState("web", nfvpb.State_STATE_ROUTING, hops("10.9.0.1 10.9.0.3"))
+	l.confirm("web", s.GetRoute().GetGeneration())
+	l.awaitState("web", nfvpb.State_STATE_ROUTED, nil)
+	if _, err := setGroup(l, admin, without); err != nil {
+		t.Error(err)
+	}
+	if !serves(f1, 80) {
+		t.Error("the other node has lost the service, too")
+	}
+}
+
 // Nodes of an ECMP group would choose the same ports of one pool.
 func TestPoolsOfAnECMPGroupAreRefused(t *testing.T) {
 	l, _, _ := pairOfForwarders(t, 1)
