@@ -131,41 +131,28 @@ int sy_balance_create(const struct sy_balance_options *options, struct sy_balanc
 	return 0;
 }
 
-/* Registers the mbuf flag of originated packets. */
-static int originated_flag_register(struct sy_balance *b, struct sy_error *err)
+/* Registers an mbuf flag and stores its mask. */
+static int flag_register(const char *name, uint64_t *mask, struct sy_error *err)
 {
-	static const struct rte_mbuf_dynflag flag = {.name = "steelyard_own"};
+	struct rte_mbuf_dynflag flag = {0};
+	snprintf(flag.name, sizeof(flag.name), "%s", name);
 	int bit = rte_mbuf_dynflag_register(&flag);
 	if (bit < 0)
 		return sy_fail(err, rte_errno, "no bit is left in packet buffers");
-	b->originated_flag = UINT64_C(1) << bit;
-	return 0;
-}
-
-/* Registers the mbuf flag of packets that waited for a peer's acknowledgement. */
-static int strict_flag_register(struct sy_balance *b, struct sy_error *err)
-{
-	static const struct rte_mbuf_dynflag flag = {.name = "steelyard_strict"};
-	int bit = rte_mbuf_dynflag_register(&flag);
-	if (bit < 0)
-		return sy_fail(err, rte_errno, "no flag is left in packet buffers");
-	b->strict_flag = UINT64_C(1) << bit;
+	*mask = UINT64_C(1) << bit;
 	return 0;
 }
 
 /* Registers the mbuf flag and field of packets that other nodes have relayed. */
 static int relayed_register(struct sy_balance *b, struct sy_error *err)
 {
-	static const struct rte_mbuf_dynflag flag = {.name = "steelyard_relayed"};
 	static const struct rte_mbuf_dynfield field = {.name = "steelyard_relay",
 	                                               .size = sizeof(struct sync_relay),
 	                                               .align = __alignof__(struct sync_relay)};
-	int bit = rte_mbuf_dynflag_register(&flag);
 	b->relay_field = rte_mbuf_dynfield_register(&field);
-	if (bit < 0 || b->relay_field < 0)
+	if (b->relay_field < 0)
 		return sy_fail(err, rte_errno, "no room is left in packet buffers");
-	b->relayed_flag = UINT64_C(1) << bit;
-	return 0;
+	return flag_register("steelyard_relayed", &b->relayed_flag, err);
 }
 
 /* Max fragments that wait at a worker: with few packet buffers (--mbufs), a quarter of its part. */
@@ -177,9 +164,9 @@ static unsigned fragments_limit(const struct sy_balance *b)
 
 static int workers_attach(struct sy_balance *b, struct sy_error *err)
 {
-	int rc = originated_flag_register(b, err);
+	int rc = flag_register("steelyard_own", &b->originated_flag, err);
 	if (rc == 0 && b->options.peers.node)
-		rc = strict_flag_register(b, err);
+		rc = flag_register("steelyard_strict", &b->strict_flag, err);
 	if (rc == 0 && b->options.peers.is_ecmp)
 		rc = relayed_register(b, err);
 	if (rc < 0)
